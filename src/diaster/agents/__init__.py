@@ -1,0 +1,40 @@
+"""Learners: any off-policy algorithm that can be updated on transitions with a reward.
+
+A learner is a record of pure functions over an explicit state. Its policy acts on the host, in NumPy, with a
+copy of `policy(state)`; `acting` names the function there that understands those parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jax import Array
+
+from diaster.acting import HostPolicy
+from diaster.nets import MLP
+from diaster.types import EnvSpec
+
+State = Any
+Metrics = dict[str, Array]
+
+
+class Transition(NamedTuple):
+    """What a learner learns from. The reward is a decomposer's; nothing else ever fills it."""
+
+    obs: Array  # [B, D]
+    action: Array  # [B, A]
+    reward: Array  # [B]
+    next_obs: Array  # [B, D]
+    terminal: Array  # [B]
+
+
+class Agent(NamedTuple):
+    """What training needs of a learner. All functions are for one seed; the caller adds `vmap`."""
+
+    init: Callable[[Array, EnvSpec], State]
+    update: Callable[[State, Transition, Array], tuple[State, Metrics]]
+    policy: Callable[[State], MLP]
+    """The parameters that act."""
+    acting: HostPolicy
+    """How they act, on the host."""

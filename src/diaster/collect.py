@@ -1,0 +1,111 @@
+"""Steps the environment of one seed on the host and hands over finished episodes.
+
+Everything random here is drawn from streams that depend on the seed and the place in the run alone, so it
+makes no difference which seeds are stepped by which process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from diaster.acting import HostLayers, HostPolicy
+from diaster.envs import TRUE_REWARD, Env
+from diaster.errors import DiasterError
+from diaster.types import EnvSpec, Episode, EvaluationEpisode, FloatArray, Stream, host_random, reset_seed
+
+
+class Rollout:
+    """One environment, reset by seed and stepped with actions in [−1, 1]; bad values are named, never passed on."""
+
+    def __init__(self, env: Env, spec: EnvSpec, role: str) -> None:
+        self._env, self._spec, self._role = env, spec, role
+        self._steps = 0
+        self.obs: list[FloatArray] = []
+        self.actions: list[FloatArray] = []
+        self.true_rewards: list[float] = []
+
+    def reset(self, seed: int) -> FloatArray:
+        obs, _ = self._env.reset(seed=seed)
+        self.obs, self.actions, self.true_rewards = [self._checked(obs)], [], []
+        return self.obs[0]
+
+    def step(self, action: FloatArray) -> tuple[FloatArray, Episode | None]:
+        """The next observation and, where it was the last one, the finished episode."""
+        obs, reward, terminated, truncated, info = self._env.step(self._spec.to_env(action))
+        self._steps += 1
+        value = float(reward)
+        if not math.isfinite(value):
+            raise self._error(f"a reward of {value}")
+        checked = self._checked(obs)
+        self.obs.append(checked)
+        self.actions.append(action)
+        self.true_rewards.append(info.get(TRUE_REWARD, 0.0))
+        if not (terminated or truncated):
+            return checked, None
+        return checked, Episode(np.stack(self.obs), np.stack(self.actions), value, bool(terminated))
+
+    def _checked(self, obs: Any) -> FloatArray:
+        array = np.asarray(obs, np.float32)
+        if array.shape != (self._spec.obs_dim,):
+            raise self._error(f"an observation of shape {array.shape} where ({self._spec.obs_dim},) was announced")
+        if not math.isfinite(float(array.sum(dtype=np.float64))):  # cheaper than isfinite().all() for small arrays
+            bad = np.flatnonzero(~np.isfinite(array))
+            if bad.size:
+                raise self._error(f"{array[bad[0]]} in its observation (entry {bad[0]})")
+        return array
+
+    def _error(self, what: str) -> DiasterError:
+        return DiasterError(
+            f"the environment '{self._spec.id}' returned {what} at {self._role} step {self._steps}; "
+            "check the environment at that step."
+        )
+
+
+class Collector:
+    """The training environment of one seed, with the episode that is under way."""
+
+    def __init__(self, env: Env, spec: EnvSpec, policy: HostPolicy, seed: int) -> None:
+        self._rollout = Rollout(env, spec, f"seed {seed}'s training")
+        self._spec, self._policy, self._seed = spec, policy, seed
+        self._episodes = 0
+        self._obs: FloatArray | None = None
+
+    def collect(self, layers: HostLayers | None, chunk: int, n_steps: int) -> list[Episode]:
+        """Take n steps with the policy, or uniformly at random where there is none yet; returns finished episodes."""
+        random = host_random(self._seed, Stream.COLLECT_ACTION, chunk)
+        shape = (n_steps, self._spec.action_dim)
+        if layers is None:
+            draws = random.uniform(-1.0, 1.0, shape).astype(np.float32)
+        else:
+            draws = random.standard_normal(shape, dtype=np.float32)
+        finished = []
+        for draw in draws:
+            if self._obs is None:
+                self._obs = self._rollout.reset(reset_seed(self._seed, Stream.COLLECT_RESET, self._episodes))
+                self._episodes += 1
+            action = draw if layers is None else self._policy(layers, self._obs, draw)
+            self._obs, episode = self._rollout.step(action)
+            if episode is not None:
+                finished.append(episode)
+                self._obs = None
+        return finished
+
+
+def evaluation_episodes(
+    env: Env, spec: EnvSpec, policy: HostPolicy, layers: HostLayers, seed: int, evaluation: int, n_episodes: int
+) -> Iterator[EvaluationEpisode]:
+    """Deterministic episodes of an evaluation, each from a seed of its own."""
+    rollout = Rollout(env, spec, f"seed {seed}'s evaluation")
+    for number in range(n_episodes):
+        obs = rollout.reset(reset_seed(seed, Stream.EVALUATE_RESET, evaluation, number))
+        episode = None
+        while episode is None:
+            obs, episode = rollout.step(policy(layers, obs, None))
+        true_reward = np.asarray(rollout.true_rewards, np.float32)
+        # An environment that is silent but at the end is episodic by nature: it has no step reward to compare with.
+        hidden = bool(true_reward[:-1].any()) or len(true_reward) == 1
+        yield EvaluationEpisode(episode, true_reward if hidden else None)

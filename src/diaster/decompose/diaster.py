@@ -1,0 +1,239 @@
+"""Diaster: difference of implicitly assigned sub-trajectory reward (Lin et al., AAAI 2024).
+
+A recurrent net R̂_sub assigns a reward to any part of an episode so that the parts add up to the return
+(eq. 12 of the paper, for any number of cuts),
+
+    (Σ_segments R̂_sub(segment) − R)²,
+
+its differences R̂_d(t) = R̂_sub(τ_{0:t+1}) − R̂_sub(τ_{0:t}), R̂_sub(∅) = 0, are what each step added, and r̂(s, a)
+is their regression on the single step (eq. 14).
+
+Generalisations, each with the paper as its neutral setting (numbers as in docs/methods/diaster.md):
+
+1. `head="cumulative"`: R̂_sub(segment) = Σ_t f(h_t), so that no running total has to live in a bounded state.
+   `final` is the paper's w·h_last + b. In both, the differences inside a segment sum to R̂_sub(segment).
+2. `segments="sampled"`: a few short segments of an episode stand for all of them; their mean per step is
+   compared with R/L. Segments of one step are RRD, all segments are the paper with m ≈ L/segment_length cuts.
+3. `variance_penalty`: + λ · Var_t R̂_d over the steps of an episode that were looked at.
+4. Inputs are normalised, and returns are divided by a scale taken from those seen so far.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from diaster.config import DiasterConfig
+from diaster.decompose import Decomposer, Metrics
+from diaster.nets import GRU, MLP, Linear, gru_init, gru_scan, linear, linear_init, mlp, mlp_init
+from diaster.packing import Rows, draw_cuts, draw_segments, pack_episodes, rows_of_segments
+from diaster.replay import EpisodeBlock, EpisodeStore, draw_episodes, gather_steps
+from diaster.types import EnvSpec
+
+AUTO_SCALE = 5.0  # r̂ has a root mean square near 1/5: the published scales 10 and 500 come out for their tasks
+INPUT_CLIP = 10.0
+
+
+class SubReward(NamedTuple):
+    """R̂_sub: a recurrent net and a linear head."""
+
+    cell: GRU
+    head: Linear
+
+
+class Moments(NamedTuple):
+    """Running mean and sum of squared deviations of the observations."""
+
+    count: Array  # []
+    mean: Array  # [D]
+    deviation: Array  # [D]
+
+
+class DiasterState(NamedTuple):
+    """Everything Diaster carries between updates."""
+
+    sub_reward: SubReward
+    step_reward: MLP
+    sub_optimizer: optax.OptState
+    step_optimizer: optax.OptState
+    moments: Moments
+    rate_steps: Array  # [] steps seen
+    rate_square: Array  # [] mean over those steps of (R/L)²
+
+
+class Batch(NamedTuple):
+    """Rows of steps and the returns they are measured against."""
+
+    inputs: Array  # [T, W, I]
+    rows: Rows
+    start: Array  # [T, W] segment starts
+    target: Array  # [B] scaled returns
+    length: Array  # [B]
+
+
+def reward_differences(net: SubReward, head: str, inputs: Array, start: Array) -> Array:
+    """What each step adds to R̂_sub of its segment; a segment's differences sum to its R̂_sub.  # [T, W]"""
+    values = linear(net.head, gru_scan(net.cell, inputs, start))[..., 0]
+    if head == "cumulative":
+        return values
+    before = jnp.concatenate([jnp.zeros_like(values[:1]), values[:-1]])
+    return values - jnp.where(start, 0.0, before)
+
+
+def sum_by_episode(values: Array, rows: Rows) -> Array:
+    """Sums of values over the valid cells of each episode.  # [B]
+
+    A product with a one-hot matrix and not a scatter: on a GPU a scatter adds in no fixed order.
+    """
+    one_hot = jax.nn.one_hot(rows.episode, rows.counted.shape[0], dtype=values.dtype)
+    return jnp.einsum("tw,twb->b", jnp.where(rows.valid, values, 0.0), one_hot)
+
+
+def sub_trajectory_loss(net: SubReward, config: DiasterConfig, batch: Batch) -> tuple[Array, Array]:
+    """The loss of R̂_sub on a batch, and the differences it was made of."""
+    rows = batch.rows
+    difference = reward_differences(net, config.head, batch.inputs, batch.start)
+    looked_at = jnp.maximum(sum_by_episode(jnp.ones_like(difference), rows), 1.0)
+    mean = sum_by_episode(difference, rows) / looked_at
+    error = mean - batch.target / batch.length
+    if config.loss == "sum":
+        error = error * batch.length
+    centred = difference - mean[rows.episode]
+    variance = sum_by_episode(centred**2, rows) / looked_at
+    per_episode = error**2 + config.variance_penalty * variance
+    n_counted = jnp.maximum(rows.counted.sum(), 1)
+    return jnp.where(rows.counted, per_episode, 0.0).sum() / n_counted, difference
+
+
+def step_loss(net: MLP, batch: Batch, target: Array) -> Array:
+    """Mean over all steps of the batch of (r̂(s, a) − R̂_d)²."""
+    error = mlp(net, batch.inputs)[..., 0] - target
+    return jnp.where(batch.rows.valid, error**2, 0.0).sum() / jnp.maximum(batch.rows.valid.sum(), 1)
+
+
+def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
+    """Diaster for episodes of at most `horizon` steps."""
+    optimizer = optax.adam(config.learning_rate)
+    sampled = config.segments == "sampled"
+    n_cuts = 1 if config.n_cuts == "auto" else config.n_cuts
+    n_rows = max(1, (config.batch_steps or config.batch_episodes * horizon) // horizon)
+
+    def init(key: Array, spec: EnvSpec) -> DiasterState:
+        cell_key, head_key, step_key = jax.random.split(key, 3)
+        n_in, hidden = spec.obs_dim + spec.action_dim, config.hidden
+        sub_reward = SubReward(gru_init(cell_key, n_in, hidden), linear_init(head_key, hidden, 1, hidden**-0.5))
+        step_reward = mlp_init(step_key, (n_in, hidden, hidden, 1))
+        zeros = jnp.zeros((spec.obs_dim,))
+        return DiasterState(
+            sub_reward=sub_reward,
+            step_reward=step_reward,
+            sub_optimizer=optimizer.init(sub_reward),
+            step_optimizer=optimizer.init(step_reward),
+            moments=Moments(jnp.zeros(()), zeros, zeros),
+            rate_steps=jnp.zeros(()),
+            rate_square=jnp.zeros(()),
+        )
+
+    def ingest(state: DiasterState, block: EpisodeBlock) -> DiasterState:
+        steps = jnp.asarray(block.length).sum()
+        rate = block.episode_return / jnp.maximum(block.length, 1)
+        rate_steps = state.rate_steps + steps
+        gained = (block.length * (rate**2 - state.rate_square)).sum()
+        return state._replace(
+            moments=_add_rows(state.moments, jnp.asarray(block.obs), jnp.asarray(block.row_episode) >= 0),
+            rate_steps=rate_steps,
+            rate_square=state.rate_square + gained / jnp.maximum(rate_steps, 1.0),
+        )
+
+    def scale(state: DiasterState) -> Array:
+        if config.return_scale != "auto":
+            return jnp.full((), config.return_scale)
+        automatic = AUTO_SCALE * jnp.sqrt(state.rate_square)
+        return jnp.where(automatic > 0.0, automatic, 1.0)
+
+    def inputs_of(state: DiasterState, obs: Array, action: Array) -> Array:
+        if config.normalize_inputs:
+            variance = state.moments.deviation / jnp.maximum(state.moments.count, 1.0)
+            obs = (obs - state.moments.mean) / jnp.sqrt(variance + 1e-8)
+            obs = jnp.clip(obs, -INPUT_CLIP, INPUT_CLIP)
+        return jnp.concatenate([obs, action], axis=-1)
+
+    def draw_batch(state: DiasterState, store: EpisodeStore, key: Array) -> Batch:
+        episode_key, cut_key = jax.random.split(key)
+        episode = draw_episodes(store, episode_key, config.batch_episodes, config.episode_draw)  # [B]
+        length = store.length[episode]
+        keys = jax.random.split(cut_key, config.batch_episodes)
+        if sampled:
+            first, end = jax.vmap(draw_segments, (0, 0, None, None, None))(
+                keys, length, config.segment_length, config.segments_per_episode, horizon
+            )
+            rows = rows_of_segments(first, end, config.segment_length)
+            start = jnp.broadcast_to(jnp.arange(config.segment_length)[:, None] == 0, rows.step.shape)
+        else:
+            cuts = jax.vmap(draw_cuts, (0, 0, None, None))(keys, length, n_cuts, horizon)  # [B, horizon]
+            rows = pack_episodes(length, n_rows, horizon)
+            start = cuts[rows.episode, rows.step]
+        obs, action = gather_steps(store, episode[rows.episode], rows.step)
+        target = store.episode_return[episode] / scale(state)
+        return Batch(inputs_of(state, obs, action), rows, start, target, length)
+
+    def whole_episode_targets(net: SubReward, batch: Batch) -> Array:
+        """R̂_d of whole episodes, from one scan without cuts."""
+        difference = reward_differences(net, config.head, batch.inputs, batch.rows.step == 0)
+        if config.terminal_target == "return":
+            # Deviation of the published code: R̂_sub(τ_{0:L}) is replaced by R, so that the targets sum to R.
+            gap = batch.target - sum_by_episode(difference, batch.rows)
+            is_last = batch.rows.step == batch.length[batch.rows.episode] - 1
+            difference = difference + jnp.where(is_last, gap[batch.rows.episode], 0.0)
+        return difference
+
+    def update(state: DiasterState, store: EpisodeStore, key: Array) -> tuple[DiasterState, Metrics]:
+        batch = draw_batch(state, store, key)
+        (sub_loss, difference), gradient = jax.value_and_grad(sub_trajectory_loss, has_aux=True)(
+            state.sub_reward, config, batch
+        )
+        change, sub_optimizer = optimizer.update(gradient, state.sub_optimizer)
+        state = state._replace(
+            sub_reward=optax.apply_updates(state.sub_reward, change), sub_optimizer=sub_optimizer
+        )
+        metrics = {"sub_loss": sub_loss}
+        if config.reward_source == "step_reward":
+            # Sampled segments: the net was trained on these very differences, no second scan is needed.
+            target = difference if sampled else whole_episode_targets(state.sub_reward, batch)
+            loss, gradient = jax.value_and_grad(step_loss)(state.step_reward, batch, target)
+            change, step_optimizer = optimizer.update(gradient, state.step_optimizer)
+            state = state._replace(
+                step_reward=optax.apply_updates(state.step_reward, change), step_optimizer=step_optimizer
+            )
+            metrics["step_loss"] = loss
+        return state, metrics
+
+    def reward(state: DiasterState, obs: Array, action: Array) -> Array:
+        return mlp(state.step_reward, inputs_of(state, obs, action))[..., 0]
+
+    def label(state: DiasterState, obs: Array, action: Array, step: Array) -> Array:
+        # Where the net was trained on short segments, longer prefixes would be extrapolation in length.
+        start = step % config.segment_length == 0 if sampled else step == 0
+        return reward_differences(state.sub_reward, config.head, inputs_of(state, obs, action), start)
+
+    return Decomposer(init, ingest, update, reward, scale, label if config.reward_source == "difference" else None)
+
+
+def _add_rows(moments: Moments, rows: Array, valid: Array) -> Moments:
+    """Merge the mean and deviation of a block of rows into the running ones (Chan's formula)."""
+    count = valid.sum()
+    weight = valid[:, None] / jnp.maximum(count, 1)
+    mean = (rows * weight).sum(axis=0)
+    deviation = jnp.where(valid[:, None], (rows - mean) ** 2, 0.0).sum(axis=0)
+    total = moments.count + count
+    shift = mean - moments.mean
+    share = count / jnp.maximum(total, 1.0)
+    return Moments(
+        count=total,
+        mean=moments.mean + shift * share,
+        deviation=moments.deviation + deviation + shift**2 * moments.count * share,
+    )

@@ -1,0 +1,69 @@
+"""How good the policy is, and how good the decomposition: returns, and r̂ against what it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diaster.types import EvaluationEpisode
+
+
+class ReturnStatistics(NamedTuple):
+    """Of the deterministic episodes of one evaluation."""
+
+    return_mean: float
+    return_std: float
+    return_min: float
+    return_max: float
+    length_mean: float
+
+
+class Diagnostics(NamedTuple):
+    """Of the decomposition on episodes it has never seen; NaN where a number has no meaning."""
+
+    fit_r2: float
+    """R² of Σ r̂ against R."""
+    reward_correlation: float
+    """Pearson's, r̂ against the hidden true reward, over all steps."""
+    return_gap: float
+    """Mean |Σ r̂ − R|, relative to the standard deviation of R."""
+
+
+def return_statistics(episodes: Sequence[EvaluationEpisode]) -> ReturnStatistics:
+    """Mean, standard deviation, least and largest return, and the mean length."""
+    returns = np.array([item.episode.episode_return for item in episodes])
+    lengths = np.array([item.episode.length for item in episodes])
+    return ReturnStatistics(
+        float(returns.mean()),
+        float(returns.std()),
+        float(returns.min()),
+        float(returns.max()),
+        float(lengths.mean()),
+    )
+
+
+def diagnose(episodes: Sequence[EvaluationEpisode], rewards: Sequence[NDArray[np.float64]]) -> Diagnostics:
+    """Compare the episodes' r̂ with their returns, and with the true rewards where the environment has them."""
+    sums = np.array([reward.sum() for reward in rewards])
+    returns = np.array([item.episode.episode_return for item in episodes])
+    spread = returns.std()
+    known = [(r, item.true_reward) for r, item in zip(rewards, episodes, strict=True) if item.true_reward is not None]
+    correlation = float("nan")
+    if known:
+        correlation = pearson(np.concatenate([r for r, _ in known]), np.concatenate([true for _, true in known]))
+    if spread <= 1e-9 * (1.0 + np.abs(returns).max()):  # all returns alike: nothing to explain
+        return Diagnostics(float("nan"), correlation, float("nan"))
+    error = sums - returns
+    return Diagnostics(
+        float(1.0 - (error**2).mean() / spread**2), correlation, float(np.abs(error).mean() / spread)
+    )
+
+
+def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Pearson's correlation; NaN where one side is constant."""
+    x, y = x - x.mean(), y - y.mean()
+    norm = np.sqrt((x**2).sum() * (y**2).sum())
+    return float((x * y).sum() / norm) if norm > 1e-12 else float("nan")

@@ -1,0 +1,180 @@
+"""What a person sees while a run trains: a progress bar, plain lines where there is no terminal, or nothing."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TextIO
+
+from diaster.config import RunConfig
+from diaster.records import Row
+from diaster.types import EnvSpec
+
+
+class Progress(NamedTuple):
+    """Where a run stands."""
+
+    step: int
+    training_return: float
+    fit_r2: float
+
+
+class Reporter(Protocol):
+    """Called by training; `close` is called whatever happens."""
+
+    def start(self, config: RunConfig, spec: EnvSpec) -> None: ...
+
+    def advance(self, progress: Progress) -> None: ...
+
+    def evaluated(self, rows: Sequence[Row]) -> None: ...
+
+    def warn(self, sentence: str) -> None: ...
+
+    def finish(self, rows: Sequence[Row]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Silent:
+    """Says nothing but warnings."""
+
+    def start(self, config: RunConfig, spec: EnvSpec) -> None: ...
+
+    def advance(self, progress: Progress) -> None: ...
+
+    def evaluated(self, rows: Sequence[Row]) -> None: ...
+
+    def warn(self, sentence: str) -> None:
+        print(f"warning: {sentence}", file=sys.stderr)
+
+    def finish(self, rows: Sequence[Row]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Lines(Silent):
+    """A line per evaluation."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._clock = Clock(0)
+
+    def start(self, config: RunConfig, spec: EnvSpec) -> None:
+        self._clock = Clock(config.steps * len(config.seeds))
+        self._seeds = len(config.seeds)
+        self._say(headline(config, spec))
+
+    def advance(self, progress: Progress) -> None:
+        self._clock.tick(progress.step * self._seeds)
+
+    def evaluated(self, rows: Sequence[Row]) -> None:
+        self._clock.tick(int(rows[0]["step"]) * len(rows))
+        self._say(f"{evaluation_line(rows)}   {self._clock.text()}")
+
+    def warn(self, sentence: str) -> None:
+        self._say(f"warning: {sentence}")
+
+    def _say(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+
+class Bar(Silent):
+    """A live bar with return, fit, speed and time left, and a line per evaluation above it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bar = RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._clock = Clock(0)
+
+    def start(self, config: RunConfig, spec: EnvSpec) -> None:
+        self._clock = Clock(config.steps * len(config.seeds))
+        self._seeds = len(config.seeds)
+        self._bar.console.print(headline(config, spec), highlight=False)
+        self._task = self._bar.add_task(config.env, total=config.steps, state="")
+        self._bar.start()
+
+    def advance(self, progress: Progress) -> None:
+        self._clock.tick(progress.step * self._seeds)
+        state = f"return {number(progress.training_return)}  fit {number(progress.fit_r2, 2)}  {self._clock.text()}"
+        self._bar.update(self._task, completed=progress.step, state=state)
+
+    def evaluated(self, rows: Sequence[Row]) -> None:
+        self._bar.console.print(evaluation_line(rows), highlight=False)
+
+    def warn(self, sentence: str) -> None:
+        self._bar.console.print(f"[yellow]warning:[/] {sentence}", highlight=False)
+
+    def close(self) -> None:
+        self._bar.stop()
+
+
+class Clock:
+    """Speed over the last half minute or so, and the time that is left."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done = total, 0
+        self._marks = [(time.perf_counter(), 0)]
+
+    def tick(self, done: int) -> None:
+        self._done = done
+        now = time.perf_counter()
+        self._marks.append((now, done))
+        while len(self._marks) > 2 and now - self._marks[1][0] > 30.0:
+            self._marks.pop(0)
+
+    def text(self) -> str:
+        (first, steps), (last, now) = self._marks[0], self._marks[-1]
+        speed = (now - steps) / max(last - first, 1e-9)
+        if speed <= 0:
+            return ""
+        left = round((self._total - self._done) / speed)
+        minutes, seconds = divmod(left, 60)
+        hours, minutes = divmod(minutes, 60)
+        clock = f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+        return f"{speed:,.0f} steps/s  {clock} left"
+
+
+def make_reporter() -> Reporter:
+    """A bar on a terminal, lines elsewhere; both on standard error."""
+    return Bar() if sys.stderr.isatty() else Lines(sys.stderr)
+
+
+def headline(config: RunConfig, spec: EnvSpec) -> str:
+    """What is about to run."""
+    seeds = ", ".join(map(str, config.seeds))
+    return (
+        f"{config.env}: {config.method} ({config.preset}) + {config.agent}, seed{'s' * (len(config.seeds) > 1)} {seeds}, "
+        f"{config.steps:,} steps each; {spec.obs_dim} observations, {spec.action_dim} actions, horizon {spec.horizon}"
+    )
+
+
+def evaluation_line(rows: Sequence[Row]) -> str:
+    """One evaluation, all seeds together."""
+    return (
+        f"step {rows[0]['step']:>9,}   return {number(mean(rows, 'return_mean')):>8}"
+        f"   length {number(mean(rows, 'length_mean')):>6}   fit {number(mean(rows, 'fit_r2'), 2):>6}"
+        f"   correlation {number(mean(rows, 'reward_correlation'), 2):>6}"
+    )
+
+
+def mean(rows: Sequence[Row], name: str) -> float:
+    """Over the seeds in which the number has a meaning."""
+    known = [row[name] for row in rows if not math.isnan(row[name])]
+    return sum(known) / len(known) if known else float("nan")
+
+
+def number(value: float, digits: int = 1) -> str:
+    """For people; a dash where there is none."""
+    return "–" if math.isnan(value) else f"{value:,.{digits}f}"

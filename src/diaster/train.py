@@ -1,0 +1,394 @@
+"""Algorithm 1 of the paper, chunk by chunk: collect, store, decompose, learn, evaluate, record.
+
+Collection of the next chunk runs while the compiled program learns on this one. The schedule counts steps,
+never seconds, so a run depends on its settings and seeds alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from diaster.config import PAPER_TASKS, RunConfig, Schedule, build_config, validate
+from diaster.envs import describe_env, find_horizon, import_modules, make_env
+from diaster.errors import DiasterError
+from diaster.evaluate import diagnose, return_statistics
+from diaster.learner import Learner
+from diaster.records import Row, RunWriter, free_directory
+from diaster.registry import make_agent, make_decomposer
+from diaster.replay import store_bytes
+from diaster.report import Progress, Reporter, Silent, make_reporter
+from diaster.reward_model import RewardModel
+from diaster.run import Run, leaf_names
+from diaster.types import EnvSpec, Episode, EvaluationEpisode
+from diaster.workers import Fleet, Request, make_fleet
+
+POOR_FIT = 0.3  # below this R² late in a run, the step reward explains little of the returns
+LATE = 0.5
+
+
+def train(
+    env: str = "",
+    *,
+    preset: str | None = None,
+    config: str | Path | None = None,
+    out: str | Path | None = None,
+    quiet: bool = True,
+    tensorboard: bool = False,
+    **settings: Any,
+) -> Run:
+    """Train a policy from one number per episode and return the run.
+
+    `settings` are those of the command line: `steps=300_000, seeds=5, decomposer={"segment_length": 8}`.
+    Without `out` the run goes to a new directory below `runs`.
+    """
+    if env:
+        settings["env"] = env
+    run_config = build_config(preset, Path(config) if config else None, **settings)
+    reporter = Silent() if quiet else make_reporter()
+    return run_training(run_config, Path(out) if out else None, reporter, tensorboard)
+
+
+def run_training(config: RunConfig, out: Path | None, reporter: Reporter, tensorboard: bool = False) -> Run:
+    """Train as configured; every complaint about the input comes before anything is written."""
+    config, spec = resolve(config)
+    device = find_device(config.device)
+    capacity = ring_rows(config)
+    check_memory(config, spec, capacity, device)
+    out = out or free_directory(Path("runs"), f"{config.env.replace('/', '-').replace(':', '-')}-{config.method}")
+    writer = RunWriter(out, config, describe_machine(device))
+    use_compilation_cache()
+    board = make_board(out) if tensorboard else None
+    with jax.default_device(device):
+        trainer = Trainer(config, spec, capacity, device, reporter, writer, board)
+        try:
+            trainer.run()
+        finally:
+            trainer.close()
+    return Run(out)
+
+
+class Trainer:
+    """One run. `run` reads as the algorithm; the rest are its steps."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        spec: EnvSpec,
+        capacity: int,
+        device: jax.Device,
+        reporter: Reporter,
+        writer: RunWriter,
+        board: Any = None,
+    ) -> None:
+        self._config, self._spec, self._reporter, self._writer, self._board = config, spec, reporter, writer, board
+        decomposer, agent = make_decomposer(config, spec.horizon), make_agent(config)
+        self._learner = Learner(decomposer, agent, spec, config.seeds, capacity, config.learner.batch_size, device)
+        self._rewards = RewardModel(decomposer, spec.horizon)
+        self._fleet: Fleet = make_fleet(spec, agent.acting, config.seeds, config.imports, config.workers)
+        n_seeds = len(config.seeds)
+        self._held_out: list[deque[EvaluationEpisode]] = [deque(maxlen=config.evaluation.held_out) for _ in range(n_seeds)]
+        self._recent_returns: list[deque[float]] = [deque(maxlen=10) for _ in range(n_seeds)]
+        self._episodes = np.zeros(n_seeds, int)
+        self._evaluations = 0
+        self._metrics: list[dict[str, Any]] = []
+        self._last_rows: list[Row] = []
+        self._decomposer_updates = self._agent_updates = 0
+        self._warned = False
+        self._start = time.perf_counter()
+        self._first_learning: float | None = None
+
+    def run(self) -> None:
+        """Collect one chunk ahead of learning until all steps are taken."""
+        config = self._config
+        policies: Sequence[Any] = [None] * len(config.seeds)  # none yet: uniformly random actions
+        self._reporter.start(config, self._spec)
+        ends = chunk_ends(config)
+        self._fleet.start(Request("collect", policies, 0, ends[0]))
+        before = 0
+        for chunk, end in enumerate(ends):
+            self._store(self._fleet.finish())
+            if end >= warmup(config):
+                # The policy that collects next is the one from before this chunk's updates: they run meanwhile.
+                policies = self._learner.policies()
+                self._learn(before, end)
+            if end == config.steps or crosses(config.evaluation.every, before, end):
+                self._evaluate(end)
+            if end < config.steps:
+                self._fleet.start(Request("collect", policies, chunk + 1, ends[chunk + 1] - end))
+            self._reporter.advance(self._progress(end))
+            before = end
+        seconds = time.perf_counter() - self._start
+        self._writer.finish({"wall_seconds": round(seconds, 1), "seconds_to_first_learning": self._first_learning})
+        self._reporter.finish(self._last_rows)
+
+    def close(self) -> None:
+        """End workers and displays, whatever happened."""
+        self._fleet.close()
+        self._reporter.close()
+        if self._board is not None:
+            self._board.close()
+
+    def _store(self, episodes: Sequence[Sequence[Episode]]) -> None:
+        self._learner.ingest(episodes)
+        for position, of_seed in enumerate(episodes):
+            self._episodes[position] += len(of_seed)
+            self._recent_returns[position].extend(episode.episode_return for episode in of_seed)
+
+    def _learn(self, before: int, end: int) -> None:
+        config = self._config
+        ready = self._episodes >= 2
+        # Its schedule counts every step: what the warm-up owes the decomposer is paid when learning starts.
+        due = updates_due(config.decomposer, end)
+        share = max(1, updates_due(config.decomposer, config.chunk_steps))
+        while self._decomposer_updates < due:
+            n_updates = min(share, due - self._decomposer_updates)
+            self._metrics.append(self._learner.fit_decomposer(ready, self._decomposer_updates, n_updates))
+            self._decomposer_updates += n_updates
+        if crosses(config.decomposer.relabel_every, before, end):
+            self._learner.relabel()
+        due = updates_due(config.learner, end - warmup(config))
+        if due > self._agent_updates:
+            n_updates = due - self._agent_updates
+            self._metrics.append(self._learner.fit_agent(ready, self._agent_updates, n_updates))
+            self._agent_updates = due
+        if self._first_learning is None:
+            self._first_learning = round(time.perf_counter() - self._start, 1)
+
+    def _evaluate(self, end: int) -> None:
+        config = self._config
+        policies = self._learner.policies()
+        self._fleet.start(Request("evaluate", policies, self._evaluations, config.evaluation.episodes))
+        self._evaluations += 1
+        rows: list[Row] = []
+        metrics = mean_metrics(self._metrics)
+        self._metrics = []
+        for position, episodes in enumerate(self._fleet.finish()):
+            held_out = self._held_out[position]
+            held_out.extend(episodes)
+            state = self._learner.decomposer_state(position)
+            rewards = self._rewards.of_episodes(state, [item.episode for item in held_out])
+            recent = self._recent_returns[position]
+            rows.append(
+                {
+                    "step": end,
+                    "seed": config.seeds[position],
+                    "episodes": int(self._episodes[position]),
+                    **return_statistics(episodes)._asdict(),
+                    **diagnose(held_out, rewards)._asdict(),
+                    "training_return": float(np.mean(recent)) if recent else float("nan"),
+                    **{name: float(values[position]) for name, values in metrics.items()},
+                }
+            )
+        self._last_rows = rows
+        self._writer.record(rows, *self._tensors())
+        self._reporter.evaluated(rows)
+        self._warn_of_poor_fit(end, rows)
+        if self._board is not None:
+            for row in rows:
+                for name, value in row.items():
+                    if name not in ("step", "seed") and value == value:
+                        self._board.add_scalar(f"{name}/seed{row['seed']}", value, end)
+
+    def _warn_of_poor_fit(self, end: int, rows: Sequence[Row]) -> None:
+        fits = [row["fit_r2"] for row in rows if row["fit_r2"] == row["fit_r2"]]
+        if fits and end >= LATE * self._config.steps and np.mean(fits) < POOR_FIT and not self._warned:
+            self._warned = True
+            self._reporter.warn(
+                f"at step {end} the step rewards explain little of the returns (fit_r2 {np.mean(fits):.2f}); the policy "
+                "may be following noise. More decomposer updates (--decomposer.updates) or longer segments "
+                "(--decomposer.segment-length) may help."
+            )
+
+    def _tensors(self) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+        policy = self._learner.policy_tree()
+        decomposer = self._learner.state.decomposer
+        return (
+            {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(policy)},
+            {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(decomposer) if "optimizer" not in name},
+        )
+
+    def _progress(self, end: int) -> Progress:
+        returns = [np.mean(recent) for recent in self._recent_returns if recent]
+        fits = [row["fit_r2"] for row in self._last_rows]
+        return Progress(
+            step=end,
+            training_return=float(np.mean(returns)) if returns else float("nan"),
+            fit_r2=float(np.mean(fits)) if fits else float("nan"),
+        )
+
+
+def chunk_ends(config: RunConfig) -> list[int]:
+    """The steps at which collection and learning meet. The last chunk may be shorter; so may one at the warm-up."""
+    ends = {*range(config.chunk_steps, config.steps, config.chunk_steps), warmup(config), config.steps}
+    return sorted(ends)
+
+
+def crosses(every: int, before: int, end: int) -> bool:
+    """Whether a multiple of `every` lies in (before, end]."""
+    return end // every > before // every
+
+
+def updates_due(schedule: Schedule, steps: int) -> int:
+    """How many updates a schedule asks for in so many steps."""
+    return steps * schedule.updates // schedule.every
+
+
+def warmup(config: RunConfig) -> int:
+    """Steps before learning, once resolved."""
+    assert isinstance(config.warmup_steps, int)
+    return config.warmup_steps
+
+
+def mean_metrics(metrics: Sequence[dict[str, Any]]) -> dict[str, NDArray[np.float64]]:
+    """Means over the calls since the last evaluation; this is where metrics leave the device."""
+    names = sorted({name for entry in metrics for name in entry})
+    gathered = jax.device_get(list(metrics))
+    means = {}
+    for name in names:
+        values = np.array([entry[name] for entry in gathered if name in entry], np.float64)
+        known = ~np.isnan(values)
+        means[name] = np.where(known.any(0), np.where(known, values, 0.0).sum(0) / np.maximum(known.sum(0), 1), np.nan)
+    return means
+
+
+def resolve(config: RunConfig) -> tuple[RunConfig, EnvSpec]:
+    """Turn every 'auto' that can be known now into a number, and refuse what cannot be run."""
+    validate(config)
+    import_modules(config.imports)
+    horizon = find_horizon(config.env, config.horizon)
+    env = make_env(config.env, horizon)
+    try:
+        spec = describe_env(env, config.env, horizon)
+    finally:
+        env.close()
+    steps = config.warmup_steps
+    if steps == "auto":
+        own = PAPER_TASKS[config.env].warmup_steps if config.env in PAPER_TASKS else 5000
+        steps = max(1, min(own, config.steps // 10))
+    resolved = dataclasses.replace(config, horizon=horizon, warmup_steps=steps)
+    validate(resolved)
+    cuts = config.decomposer.n_cuts
+    if isinstance(cuts, int) and cuts > max(0, horizon - 1):
+        raise DiasterError(f"decomposer.n_cuts={cuts} exceeds the horizon {horizon}; at most {horizon - 1} cuts exist.")
+    budget = config.decomposer.batch_steps
+    if config.decomposer.segments == "all" and 0 < budget < horizon:
+        raise DiasterError(
+            f"decomposer.batch_steps={budget} cannot hold one episode of the horizon {horizon}; give at least that many."
+        )
+    needed = 2 * (horizon + 2 * config.chunk_steps)
+    if config.replay.capacity < needed:
+        raise DiasterError(
+            f"replay.capacity={config.replay.capacity} is too small for episodes of {horizon} steps; "
+            f"it has to be at least {needed}."
+        )
+    return resolved, spec
+
+
+def ring_rows(config: RunConfig) -> int:
+    """Rows to set aside: the capacity, or less where the run cannot fill it."""
+    assert isinstance(config.horizon, int)
+    return min(config.replay.capacity, 2 * (config.steps + config.horizon + config.chunk_steps))
+
+
+def find_device(wanted: str) -> jax.Device:
+    """The device to learn on."""
+    if wanted == "cpu":
+        return jax.devices("cpu")[0]
+    try:
+        return jax.devices("gpu")[0]
+    except RuntimeError:
+        if wanted == "gpu":
+            raise DiasterError(
+                "a GPU was asked for and JAX finds none; install the GPU version with pip install 'diaster[cuda]', "
+                "or use --device cpu."
+            ) from None
+    return jax.devices()[0]
+
+
+def check_memory(config: RunConfig, spec: EnvSpec, capacity: int, device: jax.Device) -> None:
+    """Refuse a replay that cannot fit, before it is tried."""
+    needed = len(config.seeds) * store_bytes(capacity, spec.obs_dim, spec.action_dim)
+    available = device_memory(device)
+    if available is not None and needed > 0.9 * available:
+        raise DiasterError(
+            f"the replay needs {needed / 1e9:.1f} GB ({len(config.seeds)} seeds, {capacity} observations of "
+            f"{spec.obs_dim} numbers each) and {available / 1e9:.1f} GB are free on the {device.platform}; "
+            "use fewer seeds or a smaller --replay.capacity."
+        )
+
+
+def device_memory(device: jax.Device) -> int | None:
+    """Free bytes, where the platform tells."""
+    if device.platform != "cpu":
+        statistics = device.memory_stats() or {}
+        limit = statistics.get("bytes_limit")
+        return None if limit is None else int(limit - statistics.get("bytes_in_use", 0))
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled programs between runs, unless the user has arranged that already."""
+    if jax.config.jax_compilation_cache_dir is None:
+        home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(Path(home) / "diaster" / "jax"))
+
+
+def make_board(out: Path) -> Any:
+    """A TensorBoard writer in the run directory; it makes its files when the first number arrives."""
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        raise DiasterError(
+            "--tensorboard needs a package that is not installed; pip install 'diaster[tensorboard]'."
+        ) from None
+    return SummaryWriter(str(out / "tensorboard"))
+
+
+def describe_machine(device: jax.Device) -> dict[str, Any]:
+    """What a reader of the run has to know to repeat it."""
+    packages = ("diaster", "jax", "jaxlib", "numpy", "optax", "gymnasium", "mujoco")
+    versions = {}
+    for package in packages:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "command": sys.argv,
+        "commit": git_commit(),
+        "versions": {"python": platform.python_version(), **versions},
+        "device": device.device_kind,
+        "platform": device.platform,
+        "cores": os.cpu_count(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def git_commit() -> str | None:
+    """The commit of the checkout this package runs from, where there is one."""
+    here = Path(__file__).resolve().parent
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=5
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()

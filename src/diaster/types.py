@@ -1,0 +1,81 @@
+"""What flows between the host's modules: plain NumPy records, and the named random streams.
+
+Nothing here imports JAX, so that the processes which step environments start fast and stay small.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float32]
+
+
+class EnvSpec(NamedTuple):
+    """What the learner has to know of an environment."""
+
+    id: str
+    obs_dim: int
+    action_dim: int
+    action_low: FloatArray  # [A]
+    action_high: FloatArray  # [A]
+    action_shape: tuple[int, ...]
+    horizon: int
+
+    def to_env(self, action: FloatArray) -> FloatArray:
+        """An action of the policy, in [−1, 1], in the environment's bounds: scaled and shifted."""
+        unit = np.clip(action, -1.0, 1.0)
+        scaled = self.action_low + (unit + 1.0) * 0.5 * (self.action_high - self.action_low)
+        return scaled.astype(np.float32).reshape(action.shape[:-1] + self.action_shape)
+
+    def from_env(self, action: FloatArray) -> FloatArray:
+        """The inverse of `to_env`: an action in the environment's bounds as the nets see it."""
+        batch = np.shape(action)[: np.ndim(action) - len(self.action_shape)]
+        flat = np.asarray(action, np.float32).reshape((*batch, self.action_dim))
+        unit = (flat - self.action_low) / (self.action_high - self.action_low) * 2.0 - 1.0
+        return unit.astype(np.float32)
+
+
+class Episode(NamedTuple):
+    """A finished episode as the learner may see it: one number for all of it, no reward for a step."""
+
+    obs: FloatArray  # [L+1, D]
+    action: FloatArray  # [L, A], in [−1, 1]
+    episode_return: float
+    terminated: bool  # False where a time limit ended it: the last state then still has a value
+
+    @property
+    def length(self) -> int:
+        return len(self.action)
+
+
+class EvaluationEpisode(NamedTuple):
+    """An episode that never enters the replay, with the hidden rewards where the environment has them."""
+
+    episode: Episode
+    true_reward: FloatArray | None  # [L]; None where the environment is episodic by nature
+
+
+class Stream(enum.IntEnum):
+    """Every use of randomness has a stream of its own, so that no use can disturb another."""
+
+    INIT_AGENT = 0
+    INIT_DECOMPOSER = 1
+    UPDATE_AGENT = 2
+    UPDATE_DECOMPOSER = 3
+    COLLECT_RESET = 4
+    COLLECT_ACTION = 5
+    EVALUATE_RESET = 6
+
+
+def host_random(seed: int, stream: Stream, *index: int) -> np.random.Generator:
+    """NumPy's generator for one seed, one use and one place in the run; there is no state to carry."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, int(stream), *index))))
+
+
+def reset_seed(seed: int, stream: Stream, *index: int) -> int:
+    """The seed given to an environment's `reset`: every episode has its own and can be replayed alone."""
+    return int(np.random.SeedSequence((seed, int(stream), *index)).generate_state(1)[0] & 0x7FFFFFFF)
