@@ -6,7 +6,9 @@ only evaluation looks for it.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +24,7 @@ from diaster.types import EnvSpec
 
 Env = gym.Env[Any, Any]
 TRUE_REWARD = "true_reward"
+ROBOTICS = ("PointMaze", "AntMaze", "Fetch", "Hand", "Adroit", "FrankaKitchen")
 
 
 class EpisodicReward(gym.Wrapper[Any, Any, Any, Any]):
@@ -61,16 +64,14 @@ def import_modules(modules: Sequence[str]) -> None:
 
 
 def gym_spec(env_id: str) -> gym.envs.registration.EnvSpec:
-    """Gymnasium's record of an id; PointMaze is registered on first use."""
-    if env_id not in gym.registry and ":" not in env_id:
+    """Gymnasium's record of an id; those of Gymnasium-Robotics are registered on first use."""
+    if env_id not in gym.registry and env_id.startswith(ROBOTICS):
         try:
-            robotics = importlib.import_module("gymnasium_robotics")
-            gym.register_envs(robotics)
+            register_robotics()
         except ImportError:
-            if env_id.startswith("PointMaze"):
-                raise DiasterError(
-                    f"'{env_id}' comes with Gymnasium-Robotics; install it with pip install 'diaster[robotics]'."
-                ) from None
+            raise DiasterError(
+                f"'{env_id}' comes with Gymnasium-Robotics; install it with pip install 'diaster[robotics]'."
+            ) from None
     try:
         return gym.spec(env_id)
     except gym.error.Error:
@@ -79,6 +80,12 @@ def gym_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         raise DiasterError(
             f"'{env_id}' needs the module '{error.name}', which was not found; install it, or check the name."
         ) from None
+
+
+def register_robotics() -> None:
+    """Make the environments of Gymnasium-Robotics known; it prints remarks on tasks nobody asked for."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        gym.register_envs(importlib.import_module("gymnasium_robotics"))
 
 
 def unknown_env(env_id: str) -> DiasterError:

@@ -1,0 +1,275 @@
+"""diaster train | evaluate | plot | list | demo. Bad input is one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import tyro
+
+import diaster
+from diaster.config import AGENT_HELP, METHOD_HELP, PAPER_TASKS, PRESET_HELP, RunConfig, build_config
+from diaster.errors import DiasterError, unknown
+
+USAGE_ERROR, INTERRUPTED = 2, 130
+Arguments = TypeVar("Arguments")
+
+
+@dataclass(frozen=True)
+class TrainArguments:
+    """Train a policy from one number per episode."""
+
+    run: Annotated[RunConfig, tyro.conf.arg(name="")] = field(default_factory=RunConfig)
+    out: Path | None = None
+    """Directory for the run; by default a new one below runs/."""
+    config: Path | None = None
+    """TOML file with settings (a run's config.toml, say); flags override it."""
+    tensorboard: bool = False
+    """Also write event files for TensorBoard into the run directory."""
+    quiet: bool = False
+    """Say nothing but warnings and errors."""
+
+
+@dataclass(frozen=True)
+class EvaluateArguments:
+    """Evaluate the policies of a run on fresh episodes."""
+
+    run: tyro.conf.Positional[Path]
+    """Run directory."""
+    episodes: int = 10
+    """Deterministic episodes per seed."""
+    seed: int | None = None
+    """Only this seed."""
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class PlotArguments:
+    """Draw the learning curves of one or several runs of an environment."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Run directories."""
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("curve.png")
+    """Picture to write: .png, .svg or .pdf."""
+
+
+@dataclass(frozen=True)
+class ListArguments:
+    """Say what there is: methods, agents, presets, the paper's tasks, registered environments."""
+
+    what: tyro.conf.Positional[str] = "all"
+    """all, methods, agents, presets, tasks or envs."""
+    imports: Annotated[tuple[str, ...], tyro.conf.arg(name="import", metavar="MODULE")] = ()
+    """Modules to import first, for the environments they register."""
+
+
+@dataclass(frozen=True)
+class DemoArguments:
+    """Train InvertedPendulum-v5 from episodic feedback in about two minutes and show what was learnt."""
+
+    steps: int = 20_000
+    """Environment steps."""
+    seed: int = 0
+    """Seed of the run."""
+    out: Path | None = None
+    """Directory for the run; by default a new one below runs/."""
+
+
+def train(argv: Sequence[str]) -> None:
+    """diaster train"""
+    # Preset and file are below the flags: they have to be known before the flags' defaults are.
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    early.add_argument("--preset")
+    early.add_argument("--config", type=Path)
+    early.add_argument("env", nargs="?")
+    known, _ = early.parse_known_args(list(argv))
+    named = {"env": known.env} if known.env and argv[0] == known.env else {}
+    defaults = build_config(known.preset, known.config, **named)
+    arguments = _parse(TrainArguments, "train", argv, TrainArguments(run=defaults))
+
+    from diaster.report import Silent, make_reporter
+    from diaster.train import run_training
+
+    reporter = Silent() if arguments.quiet else make_reporter()
+    run = run_training(arguments.run, arguments.out, reporter, arguments.tensorboard)
+    if not arguments.quiet:
+        print(f"done: {run.path} (diaster evaluate {run.path}; diaster plot {run.path} -o curve.png)")
+
+
+def evaluate(argv: Sequence[str]) -> None:
+    """diaster evaluate"""
+    arguments = _parse(EvaluateArguments, "evaluate", argv)
+    from diaster.run import load
+
+    results = load(arguments.run).evaluate(arguments.episodes, arguments.seed)
+    if arguments.json:
+        # A number without a meaning is null: NaN is not JSON.
+        rows = {
+            str(seed): {k: v if v == v else None for k, v in {**a._asdict(), **b._asdict()}.items()}
+            for seed, (a, b) in results.items()
+        }
+        print(json.dumps(rows, indent=2))
+        return
+    from diaster.report import number
+
+    print(f"{'seed':>5} {'return':>9} {'± std':>8} {'min':>9} {'max':>9} {'length':>8} {'fit_r2':>7} {'corr.':>6} {'gap':>6}")
+    for seed, (returns, fit) in results.items():
+        print(
+            f"{seed:>5} {number(returns.return_mean):>9} {number(returns.return_std):>8} {number(returns.return_min):>9} "
+            f"{number(returns.return_max):>9} {number(returns.length_mean):>8} {number(fit.fit_r2, 2):>7} "
+            f"{number(fit.reward_correlation, 2):>6} {number(fit.return_gap, 2):>6}"
+        )
+    if len(results) > 1:
+        means = [returns.return_mean for returns, _ in results.values()]
+        print(f"{'mean':>5} {number(sum(means) / len(means)):>9}")
+
+
+def plot(argv: Sequence[str]) -> None:
+    """diaster plot"""
+    arguments = _parse(PlotArguments, "plot", argv)
+    from diaster.plots import plot_learning_curves
+
+    plot_learning_curves(list(arguments.runs), arguments.out)
+    print(f"wrote {arguments.out}")
+
+
+def list_(argv: Sequence[str]) -> None:
+    """diaster list"""
+    arguments = _parse(ListArguments, "list", argv)
+    tables: dict[str, Callable[[], dict[str, str]]] = {
+        "methods": lambda: METHOD_HELP,
+        "agents": lambda: AGENT_HELP,
+        "presets": lambda: PRESET_HELP,
+        "tasks": lambda: {name: f"{task.steps:,} steps in the paper's figures" for name, task in PAPER_TASKS.items()},
+        "envs": lambda: _registered_envs(arguments.imports),
+    }
+    if arguments.what not in ("all", *tables):
+        raise unknown("list", arguments.what, ("all", *tables))
+    for name in tables if arguments.what == "all" else (arguments.what,):
+        if arguments.what == "all":
+            if name == "envs":
+                continue  # hundreds; only when asked for
+            print(f"{name}:")
+        for entry, line in tables[name]().items():
+            print(f"  {entry:<22} {line}" if line else f"  {entry}")
+    if arguments.what == "all":
+        print("environments: any Gymnasium id with vector observations and Box actions; 'diaster list envs' shows them")
+
+
+def demo(argv: Sequence[str]) -> None:
+    """diaster demo"""
+    arguments = _parse(DemoArguments, "demo", argv)
+    from diaster.plots import learning_curve, plot_learning_curves, terminal_curve
+    from diaster.records import free_directory
+    from diaster.report import make_reporter, number
+    from diaster.train import run_training
+
+    settings = {"every": max(1, arguments.steps // 20), "episodes": 3}
+    config = build_config(
+        env="InvertedPendulum-v5", steps=arguments.steps, seeds=(arguments.seed,), evaluation=settings
+    )
+    out = arguments.out or free_directory(Path("runs"), "demo")
+    run = run_training(config, out, make_reporter())
+    picture = out / "curve.png"
+    plot_learning_curves([out], picture)
+    curve = learning_curve(out)
+    returns, fit = run.evaluate(episodes=10)[arguments.seed]
+    print(f"\nreturn of an episode ({config.env}, learnt from one number per episode)\n")
+    print(terminal_curve(curve))
+    print(
+        f"\nThe policy was told one number at the end of each episode and never the reward of a step; after "
+        f"{arguments.steps:,} steps it keeps the pendulum up for {number(returns.return_mean, 0)} of 1000 "
+        f"(mean of 10 fresh episodes; the first evaluation had {number(float(curve.mean[0]), 0)}).\n"
+        f"The learnt step rewards of held-out episodes add up to their returns with R² = "
+        f"{number(float(run.progress['fit_r2'][-1]), 2)}; the curve is in {picture}, all numbers in {out / 'progress.csv'}.\n"
+        f"Next, try 'diaster train Hopper-v5 --steps 100000', your own environment with "
+        f"'diaster train YourEnv-v0 --import your_package', or 'diaster evaluate {out}'."
+    )
+
+
+def _registered_envs(imports: Sequence[str]) -> dict[str, str]:
+    import gymnasium as gym
+
+    from diaster.envs import import_modules, register_robotics
+
+    import_modules(imports)
+    with contextlib.suppress(ImportError):
+        register_robotics()
+    return dict.fromkeys(sorted(gym.registry), "")
+
+
+COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
+    "train": (train, "train a policy from one number per episode"),
+    "evaluate": (evaluate, "evaluate the policies of a run on fresh episodes"),
+    "plot": (plot, "draw learning curves"),
+    "list": (list_, "methods, agents, presets, tasks, environments"),
+    "demo": (demo, "two minutes on InvertedPendulum-v5"),
+}
+
+
+def help_text() -> str:
+    """The overview of all commands."""
+    lines = [f"  {name:<10} {line}" for name, (_, line) in COMMANDS.items()]
+    return (
+        "usage: diaster COMMAND [options]\n\n"
+        "Reinforcement learning from one number per episode.\n\n"
+        + "\n".join(lines)
+        + "\n\n'diaster COMMAND --help' explains a command and all of its settings."
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The entry point; returns the exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(help_text())
+        return 0
+    if argv[0] == "--version":
+        print(f"diaster {diaster.__version__}")
+        return 0
+    try:
+        if argv[0] not in COMMANDS:
+            raise unknown("command", argv[0], COMMANDS)
+        COMMANDS[argv[0]][0](argv[1:])
+    except DiasterError as error:
+        print(f"diaster: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        print("diaster: interrupted; what was recorded so far stays in the run directory.", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output (head, say) has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _parse(kind: type[Arguments], command: str, argv: Sequence[str], default: Arguments | None = None) -> Arguments:
+    """The typed arguments. What the parser complains of becomes a sentence like every other."""
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            if default is None:
+                return tyro.cli(kind, prog=f"diaster {command}", args=list(argv))
+            return tyro.cli(kind, prog=f"diaster {command}", args=list(argv), default=default)
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise DiasterError(_sentence(complaint.getvalue(), command)) from None
+
+
+def _sentence(box: str, command: str) -> str:
+    """The first paragraph of the parser's framed message, and the nearest option where it names one."""
+    lines = [line.strip("│ \n") for line in box.splitlines() if line.startswith("│")]
+    end = next((n for n, line in enumerate(lines) if line.startswith("─")), len(lines))
+    text = " ".join(lines[:end]).removeprefix("Error parsing ").rstrip(".")
+    near = next((line.split()[0] for line in lines[end:] if line.startswith("--")), None)
+    hint = f" Did you mean {near}?" if near and "Perhaps" in box else ""
+    return f"{text[:1].lower() + text[1:]}.{hint} 'diaster {command} --help' lists what is allowed."

@@ -1,0 +1,111 @@
+"""Every figure, from recorded files alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diaster.errors import DiasterError
+from diaster.records import Table, read_config, read_progress
+
+FORMATS = (".png", ".svg", ".pdf")
+COLOUR = "#0072b2"  # Okabe and Ito's blue: told apart by everyone
+
+
+class Curve(NamedTuple):
+    """A learning curve: mean and standard error over seeds at each evaluation."""
+
+    label: str
+    env: str
+    steps: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    error: NDArray[np.float64]
+    of_seeds: NDArray[np.float64]  # [evaluations, seeds]
+
+
+def learning_curve(path: Path) -> Curve:
+    """The curve of a run directory, up to the last evaluation that every seed has."""
+    config, table = read_config(path), read_progress(path)
+    returns = by_seed(table, "return_mean")
+    if not len(returns):
+        raise DiasterError(f"'{path}' has no evaluation yet; plot it when its first one is done.")
+    n_seeds = returns.shape[1]
+    error = returns.std(axis=1, ddof=1) / np.sqrt(n_seeds) if n_seeds > 1 else np.zeros(len(returns))
+    label = f"{config.method} ({config.preset}), {n_seeds} seed{'s' * (n_seeds > 1)}"
+    return Curve(label, config.env, np.unique(table["step"])[: len(returns)], returns.mean(axis=1), error, returns)
+
+
+def by_seed(table: Table, column: str) -> NDArray[np.float64]:
+    """A column with a row per evaluation and a column per seed.  # [evaluations, S]"""
+    seeds = list(dict.fromkeys(table["seed"].tolist()))
+    of_seed = [table.where(seed=seed)[column] for seed in seeds]
+    shortest = min((len(values) for values in of_seed), default=0)
+    return np.stack([values[:shortest] for values in of_seed], axis=1) if shortest else np.zeros((0, 0))
+
+
+def plot_learning_curves(paths: list[Path], out: Path) -> None:
+    """Return against environment steps: mean, standard error, and every seed as a thin line."""
+    if out.suffix not in FORMATS:
+        raise DiasterError(f"'{out}' is no picture this can write; choose a name that ends in {', '.join(FORMATS)}.")
+    if not out.parent.is_dir():
+        raise DiasterError(f"the folder '{out.parent}' for '{out.name}' does not exist; make it first.")
+    curves = [learning_curve(path) for path in paths]
+    envs = {curve.env for curve in curves}
+    if len(envs) > 1:
+        raise DiasterError(
+            f"these runs are of different environments ({', '.join(sorted(envs))}); plot those of one at a time."
+        )
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "d"}):
+        figure, axes = plt.subplots(figsize=(5.0, 3.4), layout="constrained")
+        palette = [COLOUR, "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
+        for curve, colour in zip(curves, palette * len(curves), strict=False):
+            if curve.of_seeds.shape[1] > 1:
+                axes.plot(curve.steps, curve.of_seeds, color=colour, alpha=0.25, linewidth=0.8)
+                axes.fill_between(
+                    curve.steps, curve.mean - curve.error, curve.mean + curve.error, color=colour, alpha=0.2, linewidth=0
+                )
+            axes.plot(curve.steps, curve.mean, color=colour, linewidth=2.0, label=curve.label, marker="o", markersize=2.5)
+        axes.set_xlabel("environment steps per seed")
+        axes.set_ylabel("return of an episode")
+        axes.set_title(f"{curves[0].env}, learnt from one number per episode", fontsize=10)
+        axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(_steps_text))
+        axes.grid(alpha=0.25)
+        axes.legend(frameon=False, loc="best")
+        try:
+            figure.savefig(out, dpi=200, metadata={"Date": None} if out.suffix == ".svg" else None)
+        except OSError as error:
+            raise DiasterError(f"'{out}' cannot be written: {error.strerror}.") from None
+        finally:
+            plt.close(figure)
+
+
+def _steps_text(steps: float, _: int) -> str:
+    if steps >= 1e6:
+        return f"{steps / 1e6:g} M"
+    return f"{steps / 1e3:g} k" if steps >= 1000 else f"{steps:g}"
+
+
+def terminal_curve(curve: Curve, width: int = 60, height: int = 10) -> str:
+    """The mean as text, for the terminal: a column per evaluation, eighths of a line high."""
+    low, high = float(min(0.0, curve.mean.min())), float(max(0.0, curve.mean.max()))
+    span = (high - low) or 1.0
+    places = np.linspace(0, len(curve.mean) - 1, min(width, max(len(curve.mean), 2)))
+    levels = (np.interp(places, np.arange(len(curve.mean)), curve.mean) - low) / span * height * 8
+    widen = max(1, width // len(levels))
+    blocks = " ▁▂▃▄▅▆▇█"
+    lines = []
+    for row in reversed(range(height)):
+        cells = "".join(blocks[int(np.clip(round(level - row * 8), 0, 8))] * widen for level in levels)
+        label = high if row == height - 1 else low if row == 0 else None
+        lines.append(f"{'' if label is None else f'{label:,.0f}':>9} │{cells}")
+    axis = f"{'':>9} └{'─' * (widen * len(levels))}"
+    last = f"{_steps_text(float(curve.steps[-1]), 0)} steps"
+    return "\n".join([*lines, axis, f"{'':>10} {last:>{widen * len(levels)}}"])
