@@ -47,7 +47,7 @@ def make_sac(config: SacConfig) -> Agent:
         actor = mlp_init(actor_key, (spec.obs_dim, *hidden, 2 * spec.action_dim))
         critic_sizes = (spec.obs_dim + spec.action_dim, *hidden, 1)
         critics = (mlp_init(first_key, critic_sizes), mlp_init(second_key, critic_sizes))
-        log_temperature = jnp.log(jnp.full((), config.initial_temperature))
+        log_temperature = jnp.log(jnp.full((), config.initial_temperature, jnp.float32))  # not weakly typed: one trace
         return SacState(
             actor=actor,
             critics=critics,

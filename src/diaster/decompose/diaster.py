@@ -102,8 +102,7 @@ def sub_trajectory_loss(net: SubReward, config: DiasterConfig, batch: Batch) -> 
     error = mean - batch.target / batch.length
     if config.loss == "sum":
         error = error * batch.length
-    centred = difference - mean[rows.episode]
-    variance = sum_by_episode(centred**2, rows) / looked_at
+    variance = sum_by_episode(difference**2, rows) / looked_at - mean**2
     per_episode = error**2 + config.variance_penalty * variance
     n_counted = jnp.maximum(rows.counted.sum(), 1)
     return jnp.where(rows.counted, per_episode, 0.0).sum() / n_counted, difference
