@@ -100,7 +100,7 @@ class Trainer:
         self._rewards = RewardModel(decomposer, spec.horizon)
         self._fleet: Fleet = make_fleet(spec, agent.acting, config.seeds, config.imports, config.workers)
         n_seeds = len(config.seeds)
-        self._held_out: list[deque[EvaluationEpisode]] = [deque(maxlen=config.evaluation.held_out) for _ in range(n_seeds)]
+        self._held_out: list[list[EvaluationEpisode]] = [[] for _ in range(n_seeds)]
         self._recent_returns: list[deque[float]] = [deque(maxlen=10) for _ in range(n_seeds)]
         self._episodes = np.zeros(n_seeds, int)
         self._evaluations = 0
@@ -177,8 +177,9 @@ class Trainer:
         metrics = mean_metrics(self._metrics)
         self._metrics = []
         for position, episodes in enumerate(self._fleet.finish()):
-            held_out = self._held_out[position]
-            held_out.extend(episodes)
+            held_out = self._held_out[position] = thin(
+                [*self._held_out[position], *episodes], config.evaluation.held_out
+            )
             state = self._learner.decomposer_state(position)
             rewards = self._rewards.of_episodes(state, [item.episode for item in held_out])
             recent = self._recent_returns[position]
@@ -251,6 +252,13 @@ def warmup(config: RunConfig) -> int:
     """Steps before learning, once resolved."""
     assert isinstance(config.warmup_steps, int)
     return config.warmup_steps
+
+
+def thin(episodes: list[EvaluationEpisode], most: int) -> list[EvaluationEpisode]:
+    """At most so many episodes, from the whole run: from poor policies and good ones, so that their returns differ."""
+    while len(episodes) > most:
+        episodes = episodes[1::2]  # every other one, the newest kept
+    return episodes
 
 
 def mean_metrics(metrics: Sequence[dict[str, Any]]) -> dict[str, NDArray[np.float64]]:

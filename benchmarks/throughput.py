@@ -1,0 +1,122 @@
+"""How fast the whole loop is: environment steps per second, beside SBX's plain SAC in the same run.
+
+    make bench                                                   # 2 CPU cores: Hopper-v5, one seed, against SBX
+    python benchmarks/throughput.py --seeds 5 --steps 60000      # a GPU machine: five seeds together
+
+Speed is taken after learning has started, over whole chunks, evaluation included. Both sides alternate and the
+median of the repetitions counts, because machines are shared and noisy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+DIASTER = """
+import json, sys, time
+from pathlib import Path
+from diaster.config import build_config
+from diaster.report import Silent
+from diaster.train import run_training
+
+class Marks(Silent):
+    def __init__(self): self.marks = []
+    def advance(self, progress): self.marks.append((progress.step, time.perf_counter()))
+
+env, steps, seeds, out = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+reporter = Marks()
+config = build_config(env=env, steps=steps, seeds=seeds, warmup_steps=1000)
+run = run_training(config, out, reporter)
+marks = [mark for mark in reporter.marks if mark[0] >= 2000]  # compiled, and the first evaluations are behind
+speed = seeds * (marks[-1][0] - marks[0][0]) / (marks[-1][1] - marks[0][1])
+print(json.dumps({"speed": speed, "start_up": run.metadata["seconds_to_first_learning"], "device": run.metadata["device"]}))
+"""
+
+SBX = """
+import json, sys, time
+import gymnasium as gym
+from sbx import SAC
+from stable_baselines3.common.callbacks import BaseCallback
+
+class Marks(BaseCallback):
+    marks = []
+    def _on_step(self): return True
+    def _on_rollout_start(self): self.marks.append((self.num_timesteps, time.perf_counter()))
+
+env, steps = sys.argv[1], int(sys.argv[2])
+model = SAC("MlpPolicy", gym.make(env), train_freq=100, gradient_steps=100, learning_starts=1000, seed=0)
+model.learn(steps, callback=Marks())
+marks = [mark for mark in Marks.marks if mark[0] >= 2000]
+print(json.dumps({"speed": (marks[-1][0] - marks[0][0]) / (marks[-1][1] - marks[0][1])}))
+"""
+
+
+def measure(script: str, *arguments: str, cache: Path | None = None) -> dict[str, float | str]:
+    environment = {**os.environ, **({"XDG_CACHE_HOME": str(cache)} if cache else {})}
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False, env=environment
+    )
+    if done.returncode:
+        sys.exit(done.stderr)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def has_sbx() -> bool:
+    return subprocess.run([sys.executable, "-c", "import sbx"], capture_output=True, check=False).returncode == 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", default="Hopper-v5")
+    parser.add_argument("--steps", type=int, default=8000, help="environment steps per seed and repetition")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--repeat", type=int, default=3)
+    arguments = parser.parse_args()
+    ours, theirs, starts = [], [], []
+    device = "?"
+    with_sbx = arguments.seeds == 1 and has_sbx()
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder) / "cache"
+        for repetition in range(arguments.repeat):
+            out = Path(folder) / f"run{repetition}"
+            result = measure(
+                DIASTER, arguments.env, str(arguments.steps), str(arguments.seeds), str(out), cache=cache
+            )
+            shutil.rmtree(out)
+            ours.append(float(result["speed"]))
+            starts.append(float(result["start_up"]))
+            device = str(result["device"])
+            if with_sbx:
+                theirs.append(float(measure(SBX, arguments.env, str(arguments.steps))["speed"]))
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "diaster", "--help"], capture_output=True, check=True)
+    help_seconds = time.perf_counter() - start
+
+    rows = [
+        ("machine", f"{device}, {os.cpu_count()} cores"),
+        (f"diaster + SAC, {arguments.env}, {arguments.seeds} seed(s)", f"{statistics.median(ours):,.0f} steps/s"),
+    ]
+    if theirs:
+        ratio = statistics.median(ours) / statistics.median(theirs)
+        rows += [
+            ("SBX's plain SAC on dense rewards", f"{statistics.median(theirs):,.0f} steps/s"),
+            ("ratio", f"{ratio:.2f}"),
+        ]
+    rows.append(("start-up to the first learning step, cold cache", f"{starts[0]:.1f} s"))
+    if len(starts) > 1:
+        rows.append(("start-up to the first learning step, warm cache", f"{min(starts[1:]):.1f} s"))
+    rows.append(("diaster --help", f"{help_seconds:.2f} s"))
+    for name, value in rows:
+        print(f"| {name:<55} | {value:>20} |")
+
+
+if __name__ == "__main__":
+    main()
