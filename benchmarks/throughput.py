@@ -37,7 +37,8 @@ config = build_config(env=env, steps=steps, seeds=seeds, warmup_steps=1000)
 run = run_training(config, out, reporter)
 marks = [mark for mark in reporter.marks if mark[0] >= 2000]  # compiled, and the first evaluations are behind
 speed = seeds * (marks[-1][0] - marks[0][0]) / (marks[-1][1] - marks[0][1])
-print(json.dumps({"speed": speed, "start_up": run.metadata["seconds_to_first_learning"], "device": run.metadata["device"]}))
+start_up = run.metadata["seconds_to_first_learning"]
+print(json.dumps({"speed": speed, "start_up": start_up, "device": run.metadata["device"]}))
 """
 
 SBX = """
@@ -87,9 +88,7 @@ def main() -> None:
         cache = Path(folder) / "cache"
         for repetition in range(arguments.repeat):
             out = Path(folder) / f"run{repetition}"
-            result = measure(
-                DIASTER, arguments.env, str(arguments.steps), str(arguments.seeds), str(out), cache=cache
-            )
+            result = measure(DIASTER, arguments.env, str(arguments.steps), str(arguments.seeds), str(out), cache=cache)
             shutil.rmtree(out)
             ours.append(float(result["speed"]))
             starts.append(float(result["start_up"]))

@@ -208,10 +208,7 @@ def later_reward_by_plain_law(world: World, sub_rewards: list[Array]) -> Array:
     """E[R_sub(tau_{0:T}) - R_sub(tau_{0:t+1}) | s_t, a_t], the right-hand side of Theorem 2."""
     whole = sub_rewards[-1]
     return np.array(
-        [
-            mean_given_pair(world, t, whole - on_whole_episodes(world, sub_rewards[t + 1]))
-            for t in range(world.horizon)
-        ]
+        [mean_given_pair(world, t, whole - on_whole_episodes(world, sub_rewards[t + 1])) for t in range(world.horizon)]
     )
 
 
@@ -352,8 +349,7 @@ def test_without_the_time_step_in_the_state_only_whole_episodes_telescope() -> N
     timeless = (weights * step_rewards(world, sub_rewards)).sum(axis=0) / weights.sum(axis=0)
     rewards = np.broadcast_to(timeless, weights.shape)
     error = {
-        (t, h): window_sum_expected(world, rewards, t, h)
-        - sub_reward_difference_expected(world, sub_rewards, t, h)
+        (t, h): window_sum_expected(world, rewards, t, h) - sub_reward_difference_expected(world, sub_rewards, t, h)
         for t, h in all_windows(HORIZON)
     }
     assert abs(error.pop((0, HORIZON))) < EXACT
@@ -457,9 +453,7 @@ def test_conditional_theorem_holds_on_average_over_state_and_action(
 
 @each_seed
 @each_dynamics
-def test_conditional_theorem_holds_for_additive_sub_trajectory_rewards(
-    seed: int, deterministic: bool
-) -> None:
+def test_conditional_theorem_holds_for_additive_sub_trajectory_rewards(seed: int, deterministic: bool) -> None:
     rng = np.random.default_rng(seed)
     world = random_world(rng, deterministic)
     sub_rewards = additive_sub_rewards(rng.normal(size=world.reward.shape))
@@ -552,9 +546,7 @@ def test_greedy_policy_can_change_if_only_whole_episodes_match() -> None:
 
 @each_seed
 @each_dynamics
-def test_value_error_depends_on_the_state_only_if_every_cut_is_decomposed(
-    seed: int, deterministic: bool
-) -> None:
+def test_value_error_depends_on_the_state_only_if_every_cut_is_decomposed(seed: int, deterministic: bool) -> None:
     rng = np.random.default_rng(seed)
     world = random_world(rng, deterministic)
     sub_rewards = decomposed_sub_rewards(world, rng, cuts=set(range(1, HORIZON)))

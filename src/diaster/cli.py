@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ class TrainArguments:
 class EvaluateArguments:
     """Evaluate the policies of a run on fresh episodes."""
 
-    run: tyro.conf.Positional[Path]
+    run: tyro.conf.Positional[Path | None] = None
     """Run directory."""
     episodes: int = 10
     """Deterministic episodes per seed."""
@@ -56,7 +56,7 @@ class EvaluateArguments:
 class PlotArguments:
     """Draw the learning curves of one or several runs of an environment."""
 
-    runs: tyro.conf.Positional[tuple[Path, ...]]
+    runs: tyro.conf.Positional[tuple[Path, ...]] = ()
     """Run directories."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("curve.png")
     """Picture to write: .png, .svg or .pdf."""
@@ -86,14 +86,12 @@ class DemoArguments:
 
 def train(argv: Sequence[str]) -> None:
     """diaster train"""
-    # Preset and file are below the flags: they have to be known before the flags' defaults are.
-    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    early.add_argument("--preset")
-    early.add_argument("--config", type=Path)
-    early.add_argument("env", nargs="?")
-    known, _ = early.parse_known_args(list(argv))
-    named = {"env": known.env} if known.env and argv[0] == known.env else {}
-    defaults = build_config(known.preset, known.config, **named)
+    # Preset and file lie below the flags, and the environment decides a part of the paper's preset: all three have
+    # to be known before the flags' defaults are.
+    settings = [item for item in argv if item not in ("-h", "--help")]  # help shows the defaults that will apply
+    named = _parse(TrainArguments, "train", settings, TrainArguments(run=RunConfig(preset="")))
+    env = {"env": named.run.env} if named.run.env else {}
+    defaults = build_config(named.run.preset or None, named.config, **env)
     arguments = _parse(TrainArguments, "train", argv, TrainArguments(run=defaults))
 
     from diaster.report import Silent, make_reporter
@@ -108,6 +106,8 @@ def train(argv: Sequence[str]) -> None:
 def evaluate(argv: Sequence[str]) -> None:
     """diaster evaluate"""
     arguments = _parse(EvaluateArguments, "evaluate", argv)
+    if arguments.run is None:
+        raise DiasterError("no run directory was given; e.g. diaster evaluate runs/hopper.")
     from diaster.run import load
 
     results = load(arguments.run).evaluate(arguments.episodes, arguments.seed)
@@ -119,15 +119,16 @@ def evaluate(argv: Sequence[str]) -> None:
         }
         print(json.dumps(rows, indent=2))
         return
+    from diaster.evaluate import Diagnostics
     from diaster.report import number
 
-    print(f"{'seed':>5} {'return':>9} {'± std':>8} {'min':>9} {'max':>9} {'length':>8} {'fit_r2':>7} {'corr.':>6} {'gap':>6}")
+    columns = ("return_mean", "return_std", "return_min", "return_max", "length_mean", *Diagnostics._fields)
+    heads = ("return", "± std", "min", "max", "length", "fit_r2", "corr.", "gap")
+    print(f"{'seed':>5} " + " ".join(f"{head:>9}" for head in heads))
     for seed, (returns, fit) in results.items():
-        print(
-            f"{seed:>5} {number(returns.return_mean):>9} {number(returns.return_std):>8} {number(returns.return_min):>9} "
-            f"{number(returns.return_max):>9} {number(returns.length_mean):>8} {number(fit.fit_r2, 2):>7} "
-            f"{number(fit.reward_correlation, 2):>6} {number(fit.return_gap, 2):>6}"
-        )
+        values = {**returns._asdict(), **fit._asdict()}
+        cells = [number(values[name], 2 if name in Diagnostics._fields else 1) for name in columns]
+        print(f"{seed:>5} " + " ".join(f"{cell:>9}" for cell in cells))
     if len(results) > 1:
         means = [returns.return_mean for returns, _ in results.values()]
         print(f"{'mean':>5} {number(sum(means) / len(means)):>9}")
@@ -136,6 +137,8 @@ def evaluate(argv: Sequence[str]) -> None:
 def plot(argv: Sequence[str]) -> None:
     """diaster plot"""
     arguments = _parse(PlotArguments, "plot", argv)
+    if not arguments.runs:
+        raise DiasterError("no run directory was given; e.g. diaster plot runs/hopper -o hopper.png.")
     from diaster.plots import plot_learning_curves
 
     plot_learning_curves(list(arguments.runs), arguments.out)
@@ -153,7 +156,7 @@ def list_(argv: Sequence[str]) -> None:
         "envs": lambda: _registered_envs(arguments.imports),
     }
     if arguments.what not in ("all", *tables):
-        raise unknown("list", arguments.what, ("all", *tables))
+        raise unknown("thing to list", arguments.what, ("all", *tables))
     for name in tables if arguments.what == "all" else (arguments.what,):
         if arguments.what == "all":
             if name == "envs":
@@ -182,7 +185,7 @@ def demo(argv: Sequence[str]) -> None:
     picture = out / "curve.png"
     plot_learning_curves([out], picture)
     curve = learning_curve(out)
-    returns, fit = run.evaluate(episodes=10)[arguments.seed]
+    returns, _ = run.evaluate(episodes=10)[arguments.seed]
     print(f"\nreturn of an episode ({config.env}, learnt from one number per episode)\n")
     print(terminal_curve(curve))
     print(
@@ -190,7 +193,8 @@ def demo(argv: Sequence[str]) -> None:
         f"{arguments.steps:,} steps it keeps the pendulum up for {number(returns.return_mean, 0)} of 1000 "
         f"(mean of 10 fresh episodes; the first evaluation had {number(float(curve.mean[0]), 0)}).\n"
         f"The learnt step rewards of held-out episodes add up to their returns with R² = "
-        f"{number(float(run.progress['fit_r2'][-1]), 2)}; the curve is in {picture}, all numbers in {out / 'progress.csv'}.\n"
+        f"{number(float(run.progress['fit_r2'][-1]), 2)}; the curve is in {picture}, all numbers in "
+        f"{out / 'progress.csv'}.\n"
         f"Next, try 'diaster train Hopper-v5 --steps 100000', your own environment with "
         f"'diaster train YourEnv-v0 --import your_package', or 'diaster evaluate {out}'."
     )
@@ -230,16 +234,15 @@ def help_text() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """The entry point; returns the exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        print(help_text())
-        return 0
-    if argv[0] == "--version":
-        print(f"diaster {diaster.__version__}")
-        return 0
     try:
-        if argv[0] not in COMMANDS:
+        if not argv or argv[0] in ("-h", "--help", "help"):
+            print(help_text(), flush=True)
+        elif argv[0] == "--version":
+            print(f"diaster {diaster.__version__}")
+        elif argv[0] not in COMMANDS:
             raise unknown("command", argv[0], COMMANDS)
-        COMMANDS[argv[0]][0](argv[1:])
+        else:
+            COMMANDS[argv[0]][0](argv[1:])
     except DiasterError as error:
         print(f"diaster: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -267,9 +270,15 @@ def _parse(kind: type[Arguments], command: str, argv: Sequence[str], default: Ar
 
 def _sentence(box: str, command: str) -> str:
     """The first paragraph of the parser's framed message, and the nearest option where it names one."""
-    lines = [line.strip("│ \n") for line in box.splitlines() if line.startswith("│")]
-    end = next((n for n, line in enumerate(lines) if line.startswith("─")), len(lines))
+    lines = [line.strip(" │") for line in box.splitlines() if line.strip() and line[0] not in "╭╰"]
+    rules = [n for n, line in enumerate(lines) if not line.strip("─-")]
+    if "╭" not in box:  # where the terminal has no frames, a title and a rule come first
+        lines, rules = lines[2:], [n - 2 for n in rules[1:]]
+    end = rules[0] if rules else len(lines)
     text = " ".join(lines[:end]).removeprefix("Error parsing ").rstrip(".")
-    near = next((line.split()[0] for line in lines[end:] if line.startswith("--")), None)
+    not_a_number = re.fullmatch(r"(\S+): (?:invalid literal for int\(\)|could not convert string).*('.*')", text)
+    if not_a_number:
+        text = f"{not_a_number[1]} is {not_a_number[2]}, which is no number it can take"
+    near = next((line.split()[0] for line in lines[end:] if line.startswith("--") and line.strip("-")), None)
     hint = f" Did you mean {near}?" if near and "Perhaps" in box else ""
     return f"{text[:1].lower() + text[1:]}.{hint} 'diaster {command} --help' lists what is allowed."

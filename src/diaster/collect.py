@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from diaster.acting import HostLayers, HostPolicy
-from diaster.envs import TRUE_REWARD, Env
+from diaster.envs import TRUE_REWARD, Env, one_line
 from diaster.errors import DiasterError
 from diaster.types import EnvSpec, Episode, EvaluationEpisode, FloatArray, Stream, host_random, reset_seed
 
@@ -24,43 +24,50 @@ class Rollout:
     def __init__(self, env: Env, spec: EnvSpec, role: str) -> None:
         self._env, self._spec, self._role = env, spec, role
         self._steps = 0
-        self.obs: list[FloatArray] = []
-        self.actions: list[FloatArray] = []
-        self.true_rewards: list[float] = []
+        self._obs: list[FloatArray] = []
+        self._actions: list[FloatArray] = []
+        self.info: dict[str, Any] = {}
 
     def reset(self, seed: int) -> FloatArray:
-        obs, _ = self._env.reset(seed=seed)
-        self.obs, self.actions, self.true_rewards = [self._checked(obs)], [], []
-        return self.obs[0]
+        try:
+            obs, self.info = self._env.reset(seed=seed)
+        except Exception as error:  # whatever the environment's own code raises
+            raise self._error(f"raised {one_line(error)} in the reset after") from error
+        self._obs, self._actions = [self._checked(obs)], []
+        return self._obs[0]
 
     def step(self, action: FloatArray) -> tuple[FloatArray, Episode | None]:
         """The next observation and, where it was the last one, the finished episode."""
-        obs, reward, terminated, truncated, info = self._env.step(self._spec.to_env(action))
         self._steps += 1
+        try:
+            obs, reward, terminated, truncated, self.info = self._env.step(self._spec.to_env(action))
+        except Exception as error:
+            raise self._error(f"raised {one_line(error)} at") from error
         value = float(reward)
         if not math.isfinite(value):
-            raise self._error(f"a reward of {value}")
+            raise self._error(f"returned a reward of {value} at")
         checked = self._checked(obs)
-        self.obs.append(checked)
-        self.actions.append(action)
-        self.true_rewards.append(info.get(TRUE_REWARD, 0.0))
+        self._obs.append(checked)
+        self._actions.append(action)
         if not (terminated or truncated):
             return checked, None
-        return checked, Episode(np.stack(self.obs), np.stack(self.actions), value, bool(terminated))
+        return checked, Episode(np.stack(self._obs), np.stack(self._actions), value, bool(terminated))
 
     def _checked(self, obs: Any) -> FloatArray:
         array = np.asarray(obs, np.float32)
         if array.shape != (self._spec.obs_dim,):
-            raise self._error(f"an observation of shape {array.shape} where ({self._spec.obs_dim},) was announced")
+            raise self._error(
+                f"returned an observation of shape {array.shape} where ({self._spec.obs_dim},) was announced at"
+            )
         if not math.isfinite(float(array.sum(dtype=np.float64))):  # cheaper than isfinite().all() for small arrays
             bad = np.flatnonzero(~np.isfinite(array))
             if bad.size:
-                raise self._error(f"{array[bad[0]]} in its observation (entry {bad[0]})")
+                raise self._error(f"returned {array[bad[0]]} in its observation (entry {bad[0]}) at")
         return array
 
     def _error(self, what: str) -> DiasterError:
         return DiasterError(
-            f"the environment '{self._spec.id}' returned {what} at {self._role} step {self._steps}; "
+            f"the environment '{self._spec.id}' {what} {self._role} step {self._steps}; "
             "check the environment at that step."
         )
 
@@ -102,10 +109,11 @@ def evaluation_episodes(
     rollout = Rollout(env, spec, f"seed {seed}'s evaluation")
     for number in range(n_episodes):
         obs = rollout.reset(reset_seed(seed, Stream.EVALUATE_RESET, evaluation, number))
-        episode = None
+        episode, hidden_rewards = None, []
         while episode is None:
             obs, episode = rollout.step(policy(layers, obs, None))
-        true_reward = np.asarray(rollout.true_rewards, np.float32)
+            hidden_rewards.append(rollout.info[TRUE_REWARD])
+        true_reward = np.asarray(hidden_rewards, np.float32)
         # An environment that is silent but at the end is episodic by nature: it has no step reward to compare with.
         hidden = bool(true_reward[:-1].any()) or len(true_reward) == 1
         yield EvaluationEpisode(episode, true_reward if hidden else None)

@@ -6,6 +6,7 @@ Order of precedence: defaults < preset < file < flags. Nothing is written to aft
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import tomllib
 import types
@@ -33,13 +34,17 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(numbers) if "," in text else expand_seeds(numbers[0] if numbers else 0)
 
 
-def expand_seeds(seeds: int | typing.Iterable[int]) -> tuple[int, ...]:
-    """A count stands for the seeds 0 … count − 1."""
-    if isinstance(seeds, int):
+def expand_seeds(seeds: Any) -> tuple[int, ...]:
+    """A count stands for the seeds 0 … count − 1; a list names them."""
+    if isinstance(seeds, str):
+        return parse_seeds(seeds)
+    if isinstance(seeds, list | tuple | range) and all(type(seed) is int for seed in seeds):
+        return tuple(seeds)
+    if type(seeds) is int:
         if seeds < 1:
             raise DiasterError(f"{seeds} seeds were asked for; at least one is needed, e.g. --seeds 5.")
         return tuple(range(seeds))
-    return tuple(seeds)
+    raise DiasterError(f"seeds={seeds!r} are neither a count nor a list of whole numbers; give 5, or [3, 7, 11].")
 
 
 Seeds = Annotated[
@@ -232,15 +237,16 @@ def build_config(preset: str | None = None, file: Path | None = None, **settings
     """Defaults < preset < file < settings. A file may name its preset; an explicit one goes before it."""
     from_file = read_toml(file) if file else {}
     preset = preset or settings.get("preset") or from_file.get("preset") or "default"
-    if preset not in PRESETS:
+    if not isinstance(preset, str) or preset not in PRESETS:
         raise unknown("preset", str(preset), PRESETS)
-    config = merge(RunConfig(), PRESETS[preset], f"preset '{preset}'")
+    config: RunConfig = merge(RunConfig(), PRESETS[preset], f"preset '{preset}'")
     env = settings.get("env") or from_file.get("env")
     if preset == "paper" and env in PAPER_TASKS:
         scale = {"decomposer": {"return_scale": PAPER_TASKS[env].return_scale}}
         config = merge(config, scale, f"preset '{preset}'")
     config = merge(config, from_file, str(file))
-    return merge(config, {**settings, "preset": preset}, "the call")
+    config = merge(config, {**settings, "preset": preset}, "the call")
+    return config
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -276,7 +282,7 @@ def merge(config: Any, settings: Mapping[str, Any], source: str, prefix: str = "
                 raise DiasterError(f"'{dotted}' in {source} is a group of settings and takes a table, not {value!r}.")
             changes[name] = merge(getattr(config, name), value, source, dotted + ".")
         elif dotted == "seeds":
-            changes[name] = expand_seeds(value) if not isinstance(value, str) else parse_seeds(value)
+            changes[name] = expand_seeds(value)
         else:
             changes[name] = _checked(value, hints[name], dotted, source)
     return dataclasses.replace(config, **changes)
@@ -307,9 +313,7 @@ def validate(config: RunConfig) -> None:
                 "add --decomposer.segments all to cut whole episodes, or leave n_cuts out."
             )
         if decomposer.terminal_target == "return":
-            raise DiasterError(
-                "decomposer.terminal_target=return needs whole episodes; add --decomposer.segments all."
-            )
+            raise DiasterError("decomposer.terminal_target=return needs whole episodes; add --decomposer.segments all.")
     if config.learner.batch_size > config.replay.capacity:
         raise DiasterError(
             f"learner.batch_size={config.learner.batch_size} is larger than replay.capacity={config.replay.capacity}; "
@@ -361,6 +365,8 @@ def _validate_ranges(config: RunConfig) -> None:
         value = _lookup(config, name)
         if value != "auto" and not value >= least:
             raise DiasterError(f"{name}={value} is too small; it has to be at least {least}.")
+        if value == math.inf:
+            raise DiasterError(f"{name}={value} is no finite number; give one.")
     for name in _ABOVE_ZERO:
         value = _lookup(config, name)
         if value != "auto" and not (value > 0 and math.isfinite(value)):
@@ -416,8 +422,8 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        # JSON's escapes are TOML's, but for one control character.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple):
         return "[" + ", ".join(_toml_value(item) for item in value) + "]"
     return repr(value)  # Python writes numbers as TOML does

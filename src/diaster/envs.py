@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,9 +45,15 @@ class EpisodicReward(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        self._sum += float(reward)
-        info = {TRUE_REWARD: float(reward), **info}  # an inner wrapper of this kind knows better
-        return obs, self._sum if terminated or truncated else 0.0, terminated, truncated, info
+        shape = np.asarray(reward).shape
+        if math.prod(shape) != 1:
+            raise TypeError(f"a reward of shape {shape} where one number is needed")
+        value = float(reward)
+        self._sum += value
+        info = {TRUE_REWARD: value, **info}  # an inner wrapper of this kind knows better
+        # A reward that is no number is passed on at once, so that it can be reported at its step.
+        shown = self._sum if terminated or truncated or not math.isfinite(value) else 0.0
+        return obs, shown, terminated, truncated, info
 
 
 def import_modules(modules: Sequence[str]) -> None:
@@ -61,6 +68,8 @@ def import_modules(modules: Sequence[str]) -> None:
                 f"the module '{error.name}' (from --import {module}) was not found; "
                 "install it, or start from the folder that holds it."
             ) from None
+        except (ImportError, TypeError, ValueError) as error:
+            raise DiasterError(f"the module of --import '{module}' cannot be imported: {one_line(error)}.") from None
 
 
 def gym_spec(env_id: str) -> gym.envs.registration.EnvSpec:
@@ -116,14 +125,20 @@ def make_env(env_id: str | gym.envs.registration.EnvSpec, horizon: int, **kwargs
     spec = gym_spec(env_id) if isinstance(env_id, str) else env_id
     try:
         env: Env = gym.make(spec, max_episode_steps=horizon, disable_env_checker=True, **kwargs)
-    except gym.error.DependencyNotInstalled as error:
-        raise DiasterError(f"'{name}' needs a package that is not installed: {error}.") from None
+    except Exception as error:  # whatever the environment's own code raises
+        raise DiasterError(f"the environment '{name}' cannot be made: {one_line(error)}.") from error
     _refuse_images(name, env.observation_space)
     if not isinstance(env.observation_space, spaces.Box) or len(env.observation_space.shape) != 1:
         env = gym.wrappers.FlattenObservation(env)
     if not _is_episodic(env):
         env = EpisodicReward(env)
     return env
+
+
+def one_line(error: Exception) -> str:
+    """What an environment's exception says, as part of a sentence."""
+    text = " ".join(str(error).split()).rstrip(".")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def describe_env(env: Env, env_id: str, horizon: int) -> EnvSpec:

@@ -57,9 +57,7 @@ def diagnose(episodes: Sequence[EvaluationEpisode], rewards: Sequence[NDArray[np
     if spread <= 1e-9 * (1.0 + np.abs(returns).max()):  # all returns alike: nothing to explain
         return Diagnostics(float("nan"), correlation, float("nan"))
     error = sums - returns
-    return Diagnostics(
-        float(1.0 - (error**2).mean() / spread**2), correlation, float(np.abs(error).mean() / spread)
-    )
+    return Diagnostics(float(1.0 - (error**2).mean() / spread**2), correlation, float(np.abs(error).mean() / spread))
 
 
 def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:

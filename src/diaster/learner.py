@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
 from diaster.agents import Agent, Metrics, Transition
 from diaster.decompose import Decomposer
@@ -31,6 +32,7 @@ from diaster.types import EnvSpec, Episode, FloatArray, Stream
 
 MIN_BLOCK_ROWS = 256
 LABEL_ROWS = 64  # rows per call that renews labels
+DRAWN_AHEAD_BYTES = 32 * 2**20  # of batches per seed
 
 
 class LearnerState(NamedTuple):
@@ -100,27 +102,27 @@ class Learner:
         if self.labels is not None:
             self._relabel_from(before)
 
-    def fit_decomposer(self, ready: Sequence[bool], first_update: int, n_updates: int) -> Metrics:
+    def fit_decomposer(self, ready: NDArray[np.bool_], first_update: int, n_updates: int) -> Metrics:
         """Updates of the decomposers of seeds that are ready. Returns at once, with mean metrics  # [S]"""
         state, metrics = self._fit_decomposer(
-            self.state.decomposer, self.store, np.asarray(ready), np.int32(first_update), n_updates
+            self.state.decomposer, self.store, ready, np.int32(first_update), n_updates
         )
         self.state = self.state._replace(decomposer=state)
-        return metrics
+        return dict(metrics)
 
-    def fit_agent(self, ready: Sequence[bool], first_update: int, n_updates: int) -> Metrics:
+    def fit_agent(self, ready: NDArray[np.bool_], first_update: int, n_updates: int) -> Metrics:
         """Updates of the agents of seeds that are ready, likewise."""
         state, metrics = self._fit_agent(
             self.state.agent,
             self.state.decomposer,
             self.store,
             self.labels,
-            np.asarray(ready),
+            ready,
             np.int32(first_update),
             n_updates,
         )
         self.state = self.state._replace(agent=state)
-        return metrics
+        return dict(metrics)
 
     def relabel(self) -> None:
         """Renew every stored label with the present model."""
@@ -132,11 +134,14 @@ class Learner:
         """The policy of every seed, on the host. Waits for the learning that is under way."""
         layers = self.policy_tree()
         n_seeds = len(self._inserted)
-        return [tuple((layer.weight[s], layer.bias[s]) for layer in layers) for s in range(n_seeds)]
+        return [
+            tuple((np.asarray(layer.weight[s]), np.asarray(layer.bias[s])) for layer in layers) for s in range(n_seeds)
+        ]
 
     def policy_tree(self) -> MLP:
         """The parameters that act, of all seeds  # [S, …]"""
-        return jax.device_get(self._agent.policy(self.state.agent))
+        layers: MLP = jax.device_get(self._agent.policy(self.state.agent))
+        return layers
 
     def decomposer_state(self, position: int) -> Any:
         """The decomposer's state of one seed."""
@@ -149,10 +154,10 @@ class Learner:
         self, states: Any, stores: EpisodeStore, ready: Array, first_update: Array, n_updates: int
     ) -> tuple[Any, Metrics]:
         def fit_one(state: Any, store: EpisodeStore, is_ready: Array, seed_key: Array) -> tuple[Any, Metrics]:
-            def update(state: Any, index: Array) -> tuple[Any, Metrics]:
-                return self._decomposer.update(state, store, stream_key(seed_key, Stream.UPDATE_DECOMPOSER, index))
+            def draw(index: Array) -> Any:
+                return self._decomposer.draw(state, store, stream_key(seed_key, Stream.UPDATE_DECOMPOSER, index))
 
-            new, metrics = _scan_updates(update, state, first_update, n_updates, is_ready)
+            new, metrics = _scan_updates(draw, self._decomposer.update, state, first_update, n_updates, is_ready)
             return new, metrics | {"return_scale": self._decomposer.scale(new)}
 
         return jax.vmap(fit_one)(states, stores, ready, self._seed_keys)
@@ -168,10 +173,15 @@ class Learner:
         n_updates: int,
     ) -> tuple[Any, Metrics]:
         def fit_one(
-            state: Any, decomposer_state: Any, store: EpisodeStore, label: Array | None, is_ready: Array, seed_key: Array
+            state: Any,
+            decomposer_state: Any,
+            store: EpisodeStore,
+            label: Array | None,
+            is_ready: Array,
+            seed_key: Array,
         ) -> tuple[Any, Metrics]:
-            def update(state: Any, index: Array) -> tuple[Any, Metrics]:
-                draw_key, update_key = jax.random.split(stream_key(seed_key, Stream.UPDATE_AGENT, index))
+            def draw(index: Array) -> tuple[Transition, Array]:
+                draw_key, noise_key = jax.random.split(stream_key(seed_key, Stream.UPDATE_AGENT, index))
                 steps = draw_steps(store, draw_key, self._batch_size)
                 drawn = gather_transitions(store, steps)
                 if label is None:
@@ -180,9 +190,12 @@ class Learner:
                     reward = label[steps % label.shape[0]]
                 # The one place where a learner's reward is filled.
                 batch = Transition(drawn.obs, drawn.action, reward, drawn.next_obs, drawn.terminal)
-                return self._agent.update(state, batch, update_key)
+                return batch, self._agent.noise(noise_key, batch)
 
-            return _scan_updates(update, state, first_update, n_updates, is_ready)
+            def update(state: Any, drawn: tuple[Transition, Array]) -> tuple[Any, Metrics]:
+                return self._agent.update(state, *drawn)
+
+            return _scan_updates(draw, update, state, first_update, n_updates, is_ready)
 
         return jax.vmap(fit_one)(states, decomposer_states, stores, labels, ready, self._seed_keys)
 
@@ -214,9 +227,32 @@ class Learner:
 
 
 def _scan_updates(
-    update: Callable[[Any, Array], tuple[Any, Metrics]], state: Any, first_update: Array, n_updates: int, ready: Array
+    draw: Callable[[Array], Any],
+    update: Callable[[Any, Any], tuple[Any, Metrics]],
+    state: Any,
+    first_update: Array,
+    n_updates: int,
+    ready: Array,
 ) -> tuple[Any, Metrics]:
-    """Numbered updates in one loop. A seed that is not ready keeps its state: a branch would run both sides."""
-    new, metrics = jax.lax.scan(update, state, first_update + jnp.arange(n_updates))
+    """Numbered updates in one loop, on batches drawn many at a time.
+
+    Drawing is many tiny operations; outside the sequential loop they are a few large ones. A seed that is not
+    ready keeps its state: under vmap a branch would run both sides anyway.
+    """
+    index = first_update + jnp.arange(n_updates)
+    n_drawn = batches_drawn_ahead(draw, n_updates)
+
+    def draw_and_update(state: Any, index: Array) -> tuple[Any, Metrics]:
+        return jax.lax.scan(update, state, jax.vmap(draw)(index))
+
+    new, metrics = jax.lax.scan(draw_and_update, state, index.reshape(-1, n_drawn))
     kept = jax.tree.map(lambda after, before: jnp.where(ready, after, before), new, state)
     return kept, {name: jnp.where(ready, values.mean(), jnp.nan) for name, values in metrics.items()}
+
+
+def batches_drawn_ahead(draw: Callable[[Array], Any], n_updates: int) -> int:
+    """The largest divisor of the number of updates whose batches stay below a modest size."""
+    batch = jax.eval_shape(draw, np.int32(0))
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(batch))
+    most = max(1, DRAWN_AHEAD_BYTES // size)
+    return max(n for n in range(1, n_updates + 1) if n_updates % n == 0 and n <= most)

@@ -52,6 +52,8 @@ def plot_learning_curves(paths: list[Path], out: Path) -> None:
         raise DiasterError(f"'{out}' is no picture this can write; choose a name that ends in {', '.join(FORMATS)}.")
     if not out.parent.is_dir():
         raise DiasterError(f"the folder '{out.parent}' for '{out.name}' does not exist; make it first.")
+    if not paths:
+        raise DiasterError("no run directory was given; there is nothing to plot.")
     curves = [learning_curve(path) for path in paths]
     envs = {curve.env for curve in curves}
     if len(envs) > 1:
@@ -70,9 +72,16 @@ def plot_learning_curves(paths: list[Path], out: Path) -> None:
             if curve.of_seeds.shape[1] > 1:
                 axes.plot(curve.steps, curve.of_seeds, color=colour, alpha=0.25, linewidth=0.8)
                 axes.fill_between(
-                    curve.steps, curve.mean - curve.error, curve.mean + curve.error, color=colour, alpha=0.2, linewidth=0
+                    curve.steps,
+                    curve.mean - curve.error,
+                    curve.mean + curve.error,
+                    color=colour,
+                    alpha=0.2,
+                    linewidth=0,
                 )
-            axes.plot(curve.steps, curve.mean, color=colour, linewidth=2.0, label=curve.label, marker="o", markersize=2.5)
+            axes.plot(
+                curve.steps, curve.mean, color=colour, linewidth=2.0, label=curve.label, marker="o", markersize=2.5
+            )
         axes.set_xlabel("environment steps per seed")
         axes.set_ylabel("return of an episode")
         axes.set_title(f"{curves[0].env}, learnt from one number per episode", fontsize=10)
@@ -105,7 +114,7 @@ def terminal_curve(curve: Curve, width: int = 60, height: int = 10) -> str:
     for row in reversed(range(height)):
         cells = "".join(blocks[int(np.clip(round(level - row * 8), 0, 8))] * widen for level in levels)
         label = high if row == height - 1 else low if row == 0 else None
-        lines.append(f"{'' if label is None else f'{label:,.0f}':>9} │{cells}")
+        lines.append(f"{'' if label is None else f'{label:,.4g}':>9} │{cells}")
     axis = f"{'':>9} └{'─' * (widen * len(levels))}"
     last = f"{_steps_text(float(curve.steps[-1]), 0)} steps"
     return "\n".join([*lines, axis, f"{'':>10} {last:>{widen * len(levels)}}"])

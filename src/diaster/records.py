@@ -1,11 +1,11 @@
 """A run directory: written atomically while training runs, read back as a `Run`.
 
-    config.toml              every setting, resolved; loads back into the same run
-    progress.csv             a row per seed and evaluation
-    metadata.json            versions, device, command, wall time, commit
-    policy.safetensors       the policies of all seeds
-    decomposer.safetensors   the decomposers of all seeds
-    DONE                     present when the run is complete
+config.toml              every setting, resolved; loads back into the same run
+progress.csv             a row per seed and evaluation
+metadata.json            versions, device, command, wall time, commit
+policy.safetensors       the policies of all seeds
+decomposer.safetensors   the decomposers of all seeds
+DONE                     present when the run is complete
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ COLUMNS = (
     "training_return", "return_scale",
     "sub_loss", "step_loss", "critic_loss", "actor_loss", "q_value", "entropy", "temperature",
 )  # fmt: skip
+WHOLE_NUMBERS = ("step", "seed", "episodes")
 Row = Mapping[str, float | int]
 
 
@@ -83,7 +84,9 @@ class RunWriter:
         self._rows: list[Row] = []
         refuse_existing_run(path)
 
-    def record(self, rows: Sequence[Row], policy: Mapping[str, NDArray[Any]], decomposer: Mapping[str, NDArray[Any]]) -> None:
+    def record(
+        self, rows: Sequence[Row], policy: Mapping[str, NDArray[Any]], decomposer: Mapping[str, NDArray[Any]]
+    ) -> None:
         """Add the rows of an evaluation and renew the nets beside them."""
         if not self._rows:
             make_directory(self._path)
@@ -105,9 +108,13 @@ class RunWriter:
 
 
 def refuse_existing_run(path: Path) -> None:
-    """A directory that holds something is never written into."""
-    if path.exists() and not path.is_dir():
-        raise DiasterError(f"'{path}' is a file; give a new directory with --out.")
+    """A directory that holds something is never written into, and one that cannot be made is found out now."""
+    nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not nearest.is_dir():
+        where = "" if nearest == path else f", so '{path}' cannot be made"
+        raise DiasterError(f"'{nearest}' is a file{where}; give a new directory with --out.")
+    if not os.access(nearest, os.W_OK):
+        raise DiasterError(f"'{nearest}' cannot be written to; give another directory with --out.")
     if (path / CONFIG).exists():
         raise DiasterError(f"'{path}' already holds a run; give another directory with --out, or remove it.")
     if path.is_dir() and any(path.iterdir()):
@@ -142,8 +149,8 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
     except OSError as error:
         raise DiasterError(f"'{path}' cannot be written: {error.strerror}.") from None
     finally:
@@ -168,11 +175,19 @@ def read_progress(path: Path) -> Table:
             rows = list(csv.DictReader(file))
     except OSError:
         raise no_run(path) from None
+    except (csv.Error, UnicodeDecodeError):
+        raise DiasterError(f"'{path / PROGRESS}' is damaged: it is not a CSV file.") from None
     try:
-        columns = {name: np.array([float(row[name] or "nan") for row in rows]) for name in COLUMNS}
-    except (KeyError, TypeError, ValueError):
+        return Table(
+            {
+                name: np.array([int(row[name]) for row in rows], np.int64)
+                if name in WHOLE_NUMBERS
+                else np.array([float(row[name]) if row[name] != "" else np.nan for row in rows], np.float64)
+                for name in COLUMNS
+            }
+        )
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise DiasterError(f"'{path / PROGRESS}' is damaged: not every row has the known columns.") from None
-    return Table({k: v.astype(np.int64) if k in ("step", "seed", "episodes") else v for k, v in columns.items()})
 
 
 def no_run(path: Path) -> DiasterError:
@@ -190,9 +205,12 @@ def read_config(path: Path) -> RunConfig:
 def read_metadata(path: Path) -> dict[str, Any]:
     """What a run directory says of how it was made."""
     try:
-        return dict(json.loads((path / METADATA).read_text(encoding="utf-8")))
+        found = json.loads((path / METADATA).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise DiasterError(f"'{path / METADATA}' is missing or damaged.") from None
+        found = None
+    if not isinstance(found, dict):
+        raise DiasterError(f"'{path / METADATA}' is missing or damaged; train the run again.")
+    return found
 
 
 def read_tensors(path: Path) -> dict[str, NDArray[Any]]:

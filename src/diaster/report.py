@@ -71,7 +71,7 @@ class Lines(Silent):
 
     def evaluated(self, rows: Sequence[Row]) -> None:
         self._clock.tick(int(rows[0]["step"]) * len(rows))
-        self._say(f"{evaluation_line(rows)}   {self._clock.text()}")
+        self._say(f"{evaluation_line(rows)}  {self._clock.text()}")
 
     def warn(self, sentence: str) -> None:
         self._say(f"warning: {sentence}")
@@ -107,14 +107,14 @@ class Bar(Silent):
 
     def advance(self, progress: Progress) -> None:
         self._clock.tick(progress.step * self._seeds)
-        state = f"return {number(progress.training_return)}  fit {number(progress.fit_r2, 2)}  {self._clock.text()}"
+        state = f"return {number(progress.training_return)}  fit {short(progress.fit_r2)}  {self._clock.text()}"
         self._bar.update(self._task, completed=progress.step, state=state)
 
     def evaluated(self, rows: Sequence[Row]) -> None:
         self._bar.console.print(evaluation_line(rows), highlight=False)
 
     def warn(self, sentence: str) -> None:
-        self._bar.console.print(f"[yellow]warning:[/] {sentence}", highlight=False)
+        self._bar.console.print(f"warning: {sentence}", highlight=False, markup=False, style="yellow")
 
     def close(self) -> None:
         self._bar.stop()
@@ -155,17 +155,18 @@ def headline(config: RunConfig, spec: EnvSpec) -> str:
     """What is about to run."""
     seeds = ", ".join(map(str, config.seeds))
     return (
-        f"{config.env}: {config.method} ({config.preset}) + {config.agent}, seed{'s' * (len(config.seeds) > 1)} {seeds}, "
-        f"{config.steps:,} steps each; {spec.obs_dim} observations, {spec.action_dim} actions, horizon {spec.horizon}"
+        f"{config.env}: {config.method} ({config.preset}) + {config.agent}, seed{'s' * (len(config.seeds) > 1)} "
+        f"{seeds}, {config.steps:,} steps each; {spec.obs_dim} observations, {spec.action_dim} actions, "
+        f"horizon {spec.horizon}"
     )
 
 
 def evaluation_line(rows: Sequence[Row]) -> str:
     """One evaluation, all seeds together."""
     return (
-        f"step {rows[0]['step']:>9,}   return {number(mean(rows, 'return_mean')):>8}"
-        f"   length {number(mean(rows, 'length_mean')):>6}   fit {number(mean(rows, 'fit_r2'), 2):>6}"
-        f"   correlation {number(mean(rows, 'reward_correlation'), 2):>6}"
+        f"step {rows[0]['step']:>9,}  return {number(mean(rows, 'return_mean')):>9}"
+        f"  length {number(mean(rows, 'length_mean'), 0):>5}  fit {short(mean(rows, 'fit_r2')):>5}"
+        f"  corr. {short(mean(rows, 'reward_correlation')):>5}"
     )
 
 
@@ -173,6 +174,11 @@ def mean(rows: Sequence[Row], name: str) -> float:
     """Over the seeds in which the number has a meaning."""
     known = [row[name] for row in rows if not math.isnan(row[name])]
     return sum(known) / len(known) if known else float("nan")
+
+
+def short(value: float) -> str:
+    """A score that is at most 1; how far below -9 it lies tells nothing more."""
+    return "< -9" if value < -9.0 else number(value, 2)
 
 
 def number(value: float, digits: int = 1) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
 from diaster.collect import evaluation_episodes
@@ -41,6 +42,7 @@ class Run:
         self._horizon = find_horizon(self.config.env, self.config.horizon)
         env = make_env(self.config.env, self._horizon)
         self.spec: EnvSpec = describe_env(env, self.config.env, self._horizon)
+        self._raw_space = env.unwrapped.observation_space
         env.close()
         self._decomposer = make_decomposer(self.config, self._horizon)
         self._reward_model = RewardModel(self._decomposer, self._horizon)
@@ -139,7 +141,7 @@ class Run:
 
     def _flat(self, obs: Any) -> NDArray[np.float32]:
         if isinstance(obs, dict):
-            obs = np.concatenate([np.ravel(obs[key]) for key in sorted(obs)])
+            obs = spaces.flatten(self._raw_space, obs)
         array = np.asarray(obs, np.float32)
         if array.shape[-1:] != (self.spec.obs_dim,):
             raise DiasterError(

@@ -14,6 +14,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def run_training(config: RunConfig, out: Path | None, reporter: Reporter, tensor
     out = out or free_directory(Path("runs"), f"{config.env.replace('/', '-').replace(':', '-')}-{config.method}")
     writer = RunWriter(out, config, describe_machine(device))
     use_compilation_cache()
-    board = make_board(out) if tensorboard else None
+    board = Board(out) if tensorboard else None
     with jax.default_device(device):
         trainer = Trainer(config, spec, capacity, device, reporter, writer, board)
         try:
@@ -92,7 +93,7 @@ class Trainer:
         device: jax.Device,
         reporter: Reporter,
         writer: RunWriter,
-        board: Any = None,
+        board: Board | None = None,
     ) -> None:
         self._config, self._spec, self._reporter, self._writer, self._board = config, spec, reporter, writer, board
         decomposer, agent = make_decomposer(config, spec.horizon), make_agent(config)
@@ -199,18 +200,15 @@ class Trainer:
         self._reporter.evaluated(rows)
         self._warn_of_poor_fit(end, rows)
         if self._board is not None:
-            for row in rows:
-                for name, value in row.items():
-                    if name not in ("step", "seed") and value == value:
-                        self._board.add_scalar(f"{name}/seed{row['seed']}", value, end)
+            self._board.add(rows)
 
     def _warn_of_poor_fit(self, end: int, rows: Sequence[Row]) -> None:
         fits = [row["fit_r2"] for row in rows if row["fit_r2"] == row["fit_r2"]]
         if fits and end >= LATE * self._config.steps and np.mean(fits) < POOR_FIT and not self._warned:
             self._warned = True
             self._reporter.warn(
-                f"at step {end} the step rewards explain little of the returns (fit_r2 {np.mean(fits):.2f}); the policy "
-                "may be following noise. More decomposer updates (--decomposer.updates) or longer segments "
+                f"at step {end} the step rewards explain little of the returns (fit_r2 {np.mean(fits):.2f}); "
+                "the policy may be following noise. More decomposer updates (--decomposer.updates) or longer segments "
                 "(--decomposer.segment-length) may help."
             )
 
@@ -230,6 +228,31 @@ class Trainer:
             training_return=float(np.mean(returns)) if returns else float("nan"),
             fit_r2=float(np.mean(fits)) if fits else float("nan"),
         )
+
+
+class Board:
+    """TensorBoard's event files in the run directory, made when the first numbers arrive."""
+
+    def __init__(self, out: Path) -> None:
+        try:
+            import tensorboardX
+        except ImportError:
+            raise DiasterError(
+                "--tensorboard needs a package that is not installed; pip install 'diaster[tensorboard]'."
+            ) from None
+        self._make = partial(tensorboardX.SummaryWriter, str(out / "tensorboard"))
+        self._writer: Any = None
+
+    def add(self, rows: Sequence[Row]) -> None:
+        self._writer = self._writer or self._make()
+        for row in rows:
+            for name, value in row.items():
+                if name not in ("step", "seed") and value == value:
+                    self._writer.add_scalar(f"{name}/seed{row['seed']}", value, row["step"])
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
 
 
 def chunk_ends(config: RunConfig) -> list[int]:
@@ -295,7 +318,7 @@ def resolve(config: RunConfig) -> tuple[RunConfig, EnvSpec]:
     budget = config.decomposer.batch_steps
     if config.decomposer.segments == "all" and 0 < budget < horizon:
         raise DiasterError(
-            f"decomposer.batch_steps={budget} cannot hold one episode of the horizon {horizon}; give at least that many."
+            f"decomposer.batch_steps={budget} cannot hold an episode of the horizon {horizon}; give at least that many."
         )
     needed = 2 * (horizon + 2 * config.chunk_steps)
     if config.replay.capacity < needed:
@@ -333,8 +356,8 @@ def check_memory(config: RunConfig, spec: EnvSpec, capacity: int, device: jax.De
     available = device_memory(device)
     if available is not None and needed > 0.9 * available:
         raise DiasterError(
-            f"the replay needs {needed / 1e9:.1f} GB ({len(config.seeds)} seeds, {capacity} observations of "
-            f"{spec.obs_dim} numbers each) and {available / 1e9:.1f} GB are free on the {device.platform}; "
+            f"the replay needs {needed / 1e9:.1f} GB ({len(config.seeds)} × {capacity} observations of "
+            f"{spec.obs_dim} numbers) and {available / 1e9:.1f} GB are free on the {device.platform}; "
             "use fewer seeds or a smaller --replay.capacity."
         )
 
@@ -354,20 +377,9 @@ def device_memory(device: jax.Device) -> int | None:
 
 def use_compilation_cache() -> None:
     """Keep compiled programs between runs, unless the user has arranged that already."""
-    if jax.config.jax_compilation_cache_dir is None:
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(Path(home) / "diaster" / "jax"))
-
-
-def make_board(out: Path) -> Any:
-    """A TensorBoard writer in the run directory; it makes its files when the first number arrives."""
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError:
-        raise DiasterError(
-            "--tensorboard needs a package that is not installed; pip install 'diaster[tensorboard]'."
-        ) from None
-    return SummaryWriter(str(out / "tensorboard"))
+        jax.config.update("jax_compilation_cache_dir", str(Path(home) / "diaster" / "jax"))  # type: ignore[no-untyped-call]
 
 
 def describe_machine(device: jax.Device) -> dict[str, Any]:

@@ -29,7 +29,8 @@ class EnvSpec(NamedTuple):
         """An action of the policy, in [−1, 1], in the environment's bounds: scaled and shifted."""
         unit = np.clip(action, -1.0, 1.0)
         scaled = self.action_low + (unit + 1.0) * 0.5 * (self.action_high - self.action_low)
-        return scaled.astype(np.float32).reshape(action.shape[:-1] + self.action_shape)
+        inside = np.clip(scaled, self.action_low, self.action_high)  # rounding may lead out of the bounds
+        return inside.astype(np.float32).reshape(action.shape[:-1] + self.action_shape)
 
     def from_env(self, action: FloatArray) -> FloatArray:
         """The inverse of `to_env`: an action in the environment's bounds as the nets see it."""

@@ -7,6 +7,7 @@ no `__main__` guard, and no JAX is loaded in them. Results do not depend on the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -37,12 +38,12 @@ class Job(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Collect `count` steps, or evaluate `count` episodes, with one policy per seed of the worker."""
+    """Collect so many steps, or evaluate so many episodes, with one policy per seed of the worker."""
 
     kind: str  # "collect" | "evaluate"
     layers: Sequence[HostLayers | None]
-    index: int  # number of the chunk or of the evaluation
-    count: int
+    number: int  # of the chunk or of the evaluation
+    amount: int
 
 
 class Fleet(Protocol):
@@ -74,13 +75,13 @@ class SeedEnvs:
         with threadpool_limits(limits=1, user_api="blas"):
             if request.kind == "collect":
                 return [
-                    collector.collect(layers, request.index, request.count)
+                    collector.collect(layers, request.number, request.amount)
                     for collector, layers in zip(self._collectors, request.layers, strict=True)
                 ]
             return [
                 list(
                     evaluation_episodes(
-                        env, self._spec, self._policy, layers or (), seed, request.index, request.count
+                        env, self._spec, self._policy, layers or (), seed, request.number, request.amount
                     )
                 )
                 for env, layers, seed in zip(self._evaluation_envs, request.layers, self._seeds, strict=True)
@@ -139,10 +140,8 @@ class WorkerFleet:
     def start(self, request: Request) -> None:
         for connection, share in zip(self._connections, self._shares, strict=True):
             layers = [request.layers[position] for position in share]
-            try:
+            with contextlib.suppress(OSError):  # the worker is gone; finish() says so
                 connection.send(request._replace(layers=layers))
-            except OSError:
-                pass  # the worker is gone; finish() says so
 
     def finish(self) -> list[Any]:
         results: list[Any] = [None] * self._n_seeds
@@ -185,8 +184,8 @@ def make_fleet(
         return LocalFleet(spec, policy, seeds)
     if not portable:
         raise DiasterError(
-            f"'{spec.id}' is registered by a function, which other processes cannot import; "
-            "use --workers 0, or register it by a 'module:Class' text."
+            f"'{spec.id}' cannot be made in other processes; use --workers 0, or register it by a 'module:Class' "
+            "text and with arguments that JSON can hold."
         )
     return WorkerFleet(spec, policy, seeds, imports, min(workers, len(seeds)))
 

@@ -33,7 +33,10 @@ class Agent(NamedTuple):
     """What training needs of a learner. All functions are for one seed; the caller adds `vmap`."""
 
     init: Callable[[Array, EnvSpec], State]
+    noise: Callable[[Array, Transition], Array]
+    """The random numbers an update on such a batch needs; they are drawn ahead, for many updates at once."""
     update: Callable[[State, Transition, Array], tuple[State, Metrics]]
+    """One gradient step on a batch, with its noise."""
     policy: Callable[[State], MLP]
     """The parameters that act."""
     acting: HostPolicy

@@ -58,12 +58,14 @@ def make_sac(config: SacConfig) -> Agent:
             temperature_optimizer=optimizer.init(log_temperature),
         )
 
-    def update(state: SacState, batch: Transition, key: Array) -> tuple[SacState, Metrics]:
-        next_noise, noise = jax.random.normal(key, (2, *batch.action.shape))
+    def noise(key: Array, batch: Transition) -> Array:
+        return jax.random.normal(key, (2, *batch.action.shape))  # of the next action, of this one
+
+    def update(state: SacState, batch: Transition, noise: Array) -> tuple[SacState, Metrics]:
         temperature = jnp.exp(state.log_temperature)
         target_entropy = -float(batch.action.shape[-1])
 
-        next_action, next_log_prob = tanh_gaussian(state.actor, batch.next_obs, next_noise)
+        next_action, next_log_prob = tanh_gaussian(state.actor, batch.next_obs, noise[0])
         next_value = action_values(state.target_critics, batch.next_obs, next_action).min(axis=0)
         next_value = next_value - temperature * next_log_prob
         target = batch.reward + config.discount * jnp.where(batch.terminal, 0.0, next_value)
@@ -77,7 +79,7 @@ def make_sac(config: SacConfig) -> Agent:
         critics = optax.apply_updates(state.critics, change)
 
         def actor_loss(actor: MLP) -> tuple[Array, Array]:
-            action, log_prob = tanh_gaussian(actor, batch.obs, noise)
+            action, log_prob = tanh_gaussian(actor, batch.obs, noise[1])
             value = action_values(critics, batch.obs, action).min(axis=0)
             return (temperature * log_prob - value).mean(), log_prob.mean()
 
@@ -113,4 +115,4 @@ def make_sac(config: SacConfig) -> Agent:
     def policy(state: SacState) -> MLP:
         return state.actor
 
-    return Agent(init, update, policy, acting.tanh_gaussian)
+    return Agent(init, noise, update, policy, acting.tanh_gaussian)

@@ -24,8 +24,10 @@ class Decomposer(NamedTuple):
     init: Callable[[Array, EnvSpec], State]
     ingest: Callable[[State, EpisodeBlock], State]
     """Take in the statistics of new episodes."""
-    update: Callable[[State, EpisodeStore, Array], tuple[State, Metrics]]
-    """One gradient step on a fresh batch."""
+    draw: Callable[[State, EpisodeStore, Array], Any]
+    """A fresh batch. It may depend on what `ingest` keeps, not on what `update` changes: batches are drawn ahead."""
+    update: Callable[[State, Any], tuple[State, Metrics]]
+    """One gradient step on a batch."""
     reward: Callable[[State, Array, Array], Array]
     """r̂ of steps (obs, action), in the learner's scale. Not used by learning where `label` is given."""
     scale: Callable[[State], Array]

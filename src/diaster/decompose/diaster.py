@@ -48,7 +48,7 @@ class SubReward(NamedTuple):
 class Moments(NamedTuple):
     """Running mean and sum of squared deviations of the observations."""
 
-    count: Array  # []
+    rows: Array  # [] how many
     mean: Array  # [D]
     deviation: Array  # [D]
 
@@ -156,12 +156,12 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
 
     def inputs_of(state: DiasterState, obs: Array, action: Array) -> Array:
         if config.normalize_inputs:
-            variance = state.moments.deviation / jnp.maximum(state.moments.count, 1.0)
+            variance = state.moments.deviation / jnp.maximum(state.moments.rows, 1.0)
             obs = (obs - state.moments.mean) / jnp.sqrt(variance + 1e-8)
             obs = jnp.clip(obs, -INPUT_CLIP, INPUT_CLIP)
         return jnp.concatenate([obs, action], axis=-1)
 
-    def draw_batch(state: DiasterState, store: EpisodeStore, key: Array) -> Batch:
+    def draw(state: DiasterState, store: EpisodeStore, key: Array) -> Batch:
         episode_key, cut_key = jax.random.split(key)
         episode = draw_episodes(store, episode_key, config.batch_episodes, config.episode_draw)  # [B]
         length = store.length[episode]
@@ -190,15 +190,12 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
             difference = difference + jnp.where(is_last, gap[batch.rows.episode], 0.0)
         return difference
 
-    def update(state: DiasterState, store: EpisodeStore, key: Array) -> tuple[DiasterState, Metrics]:
-        batch = draw_batch(state, store, key)
+    def update(state: DiasterState, batch: Batch) -> tuple[DiasterState, Metrics]:
         (sub_loss, difference), gradient = jax.value_and_grad(sub_trajectory_loss, has_aux=True)(
             state.sub_reward, config, batch
         )
         change, sub_optimizer = optimizer.update(gradient, state.sub_optimizer)
-        state = state._replace(
-            sub_reward=optax.apply_updates(state.sub_reward, change), sub_optimizer=sub_optimizer
-        )
+        state = state._replace(sub_reward=optax.apply_updates(state.sub_reward, change), sub_optimizer=sub_optimizer)
         metrics = {"sub_loss": sub_loss}
         if config.reward_source == "step_reward":
             # Sampled segments: the net was trained on these very differences, no second scan is needed.
@@ -219,7 +216,9 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
         start = step % config.segment_length == 0 if sampled else step == 0
         return reward_differences(state.sub_reward, config.head, inputs_of(state, obs, action), start)
 
-    return Decomposer(init, ingest, update, reward, scale, label if config.reward_source == "difference" else None)
+    return Decomposer(
+        init, ingest, draw, update, reward, scale, label if config.reward_source == "difference" else None
+    )
 
 
 def _add_rows(moments: Moments, rows: Array, valid: Array) -> Moments:
@@ -228,11 +227,11 @@ def _add_rows(moments: Moments, rows: Array, valid: Array) -> Moments:
     weight = valid[:, None] / jnp.maximum(count, 1)
     mean = (rows * weight).sum(axis=0)
     deviation = jnp.where(valid[:, None], (rows - mean) ** 2, 0.0).sum(axis=0)
-    total = moments.count + count
+    total = moments.rows + count
     shift = mean - moments.mean
     share = count / jnp.maximum(total, 1.0)
     return Moments(
-        count=total,
+        rows=total,
         mean=moments.mean + shift * share,
-        deviation=moments.deviation + deviation + shift**2 * moments.count * share,
+        deviation=moments.deviation + deviation + shift**2 * moments.rows * share,
     )

@@ -1,0 +1,65 @@
+# `make` alone lists what there is. `make demo` and `make test` work on a fresh machine: they make .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BENCH := build/venv-bench
+PIP_INSTALL := -m pip install -q --disable-pip-version-check
+# A CPU build of PyTorch, which SBX needs: without it, pip would fetch gigabytes of CUDA libraries.
+TORCH := torch==2.13.0
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo venv test check format bench results constraints clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: venv ## train InvertedPendulum-v5 from one number per episode and show the curve (a few minutes)
+	$(BIN)/diaster demo
+
+test: check ## the same as check; this is what .ci/run calls
+
+check: venv ## every check, the quick ones first: format, lint, types, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+venv: $(VENV)/.installed ## make .venv and install the package in it, ready to edit
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; name one with make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+format: venv ## format the code and mend what the linter can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(BENCH)/.installed ## measure steps per second, beside SBX's SAC (in an environment of its own)
+	$(BENCH)/bin/python benchmarks/throughput.py
+
+$(BENCH)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python $(PIP_INSTALL) --retries 1 --extra-index-url $(TORCH_INDEX) -c constraints.txt '$(TORCH)'
+	$(BENCH)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[bench]'
+	@touch $@
+
+results: venv ## train what docs/results.md shows (long; meant for a GPU)
+	$(BIN)/python benchmarks/results.py
+
+constraints: ## renew constraints.txt with the newest versions that pyproject.toml allows
+	rm -rf build/venv-constraints
+	$(PYTHON) -m venv build/venv-constraints
+	build/venv-constraints/bin/python $(PIP_INSTALL) -e '.[dev]'
+	{ grep '^#' constraints.txt; build/venv-constraints/bin/python -m pip list --disable-pip-version-check \
+		--format=freeze --exclude-editable --exclude pip --exclude setuptools; } > build/constraints.txt
+	mv build/constraints.txt constraints.txt
+	rm -rf build/venv-constraints
+
+clean: ## remove what make has made; runs stay
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

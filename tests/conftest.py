@@ -1,0 +1,71 @@
+"""What tests share: the toy environments, tiny runs, and a compilation cache that is gone when they are."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compilation_cache() -> Iterator[None]:
+    """Runs of the tests neither read the user's cache nor leave anything in it."""
+    before = os.environ.get("XDG_CACHE_HOME")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder
+        yield
+    if before is None:
+        del os.environ["XDG_CACHE_HOME"]
+    else:
+        os.environ["XDG_CACHE_HOME"] = before
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """A fresh interpreter, in a folder of its own, that finds this package and the toy environments."""
+    import diaster
+
+    places = [str(Path(diaster.__file__).parents[1]), str(Path(__file__).parent)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=60)
+
+    return run
+
+
+@pytest.fixture
+def random_layers() -> Callable[..., Layers]:
+    """A policy for `acting.tanh_gaussian` with weights of no meaning."""
+
+    def make(obs_dim: int, action_dim: int, seed: int = 0, hidden: int = 8) -> Layers:
+        random = np.random.default_rng(seed)
+        sizes = [(obs_dim, hidden), (hidden, hidden), (hidden, 2 * action_dim)]
+        return tuple(
+            (
+                random.normal(size=(rows, columns)).astype(np.float32),
+                random.normal(size=columns).astype(np.float32),
+            )
+            for rows, columns in sizes
+        )
+
+    return make
+
+
+@pytest.fixture
+def empty_cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory; what a command adds to the search path is taken back."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    folder = tmp_path / "cwd"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder

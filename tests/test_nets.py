@@ -1,0 +1,182 @@
+"""Nets against step-by-step NumPy and against numerical integration."""
+
+from __future__ import annotations
+
+import contextlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from diaster import acting, nets
+
+HIDDEN, INPUTS = 5, 3
+
+# Compiled whole: op by op, the tests would spend their time on compiling each operation by itself.
+gru_scan = jax.jit(nets.gru_scan)
+gru_init = jax.jit(nets.gru_init, static_argnums=(1, 2))
+mlp_init = jax.jit(nets.mlp_init, static_argnums=1)
+tanh_gaussian = jax.jit(nets.tanh_gaussian)
+
+
+def float64() -> contextlib.AbstractContextManager[object]:
+    """JAX in double precision, in old and new versions."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64
+
+    return enable_x64(True)
+
+
+def to_float64(tree):
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf), jnp.float64), tree)
+
+
+def sigmoid(x):
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def naive_gru(cell: nets.GRU, inputs, start):
+    """PyTorch's equations, one row and one step at a time."""
+    w_in, b_in, w_hidden, b_hidden = (np.asarray(leaf) for layer in cell for leaf in layer)
+    n_hidden = w_hidden.shape[0]
+    part = [slice(i * n_hidden, (i + 1) * n_hidden) for i in range(3)]
+    states = np.zeros((*inputs.shape[:2], n_hidden))
+    for row in range(inputs.shape[1]):
+        h = np.zeros(n_hidden)
+        for t in range(inputs.shape[0]):
+            if start[t, row]:
+                h = np.zeros(n_hidden)
+            x = inputs[t, row]
+            r = sigmoid(x @ w_in[:, part[0]] + b_in[part[0]] + h @ w_hidden[:, part[0]] + b_hidden[part[0]])
+            z = sigmoid(x @ w_in[:, part[1]] + b_in[part[1]] + h @ w_hidden[:, part[1]] + b_hidden[part[1]])
+            n = np.tanh(x @ w_in[:, part[2]] + b_in[part[2]] + r * (h @ w_hidden[:, part[2]] + b_hidden[part[2]]))
+            h = (1.0 - z) * n + z * h
+            states[t, row] = h
+    return states
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 12])
+def test_the_gru_scan_equals_the_equations_step_by_step_with_resets_anywhere(n_steps):
+    rng = np.random.default_rng(n_steps)
+    inputs = rng.normal(size=(n_steps, 4, INPUTS)) * 2.0
+    start = rng.random((n_steps, 4)) < 0.3
+    start[:, 0] = False  # a row without any flag
+    start[:, 1] = True  # a row of segments of one step
+    with float64():
+        cell = to_float64(gru_init(jax.random.key(0), INPUTS, HIDDEN))
+        states = np.asarray(gru_scan(cell, jnp.asarray(inputs), jnp.asarray(start)))
+    assert states.dtype == np.float64
+    np.testing.assert_allclose(states, naive_gru(cell, inputs, start), rtol=0, atol=1e-12)
+
+
+def test_a_row_begins_with_a_zero_state_whether_or_not_its_first_step_is_flagged():
+    cell = gru_init(jax.random.key(1), INPUTS, HIDDEN)
+    inputs = jax.random.normal(jax.random.key(2), (8, 1, INPUTS))
+    start = jnp.zeros((8, 1), bool)
+    np.testing.assert_array_equal(gru_scan(cell, inputs, start), gru_scan(cell, inputs, start.at[0].set(True)))
+
+
+def test_nothing_crosses_a_reset():
+    cell = gru_init(jax.random.key(1), INPUTS, HIDDEN)
+    inputs = jax.random.normal(jax.random.key(2), (8, 1, INPUTS))
+    start = jnp.zeros((8, 1), bool).at[5].set(True)
+    changed = gru_scan(cell, inputs.at[:5].add(1.0), start)
+    original = gru_scan(cell, inputs, start)
+    np.testing.assert_array_equal(changed[5:], original[5:])
+    assert np.abs(np.asarray(changed[:5] - original[:5])).min() > 0.0
+
+
+def test_a_perceptron_has_relu_between_its_layers_and_none_after_the_last():
+    layers = (
+        nets.Linear(jnp.array([[1.0, -1.0]]), jnp.array([0.5, 0.0])),
+        nets.Linear(jnp.array([[2.0], [3.0]]), jnp.array([-10.0])),
+    )
+    # x = 1: hidden (1.5, 0) → 3 − 10; x = −2: hidden (0, 2) → 6 − 10
+    np.testing.assert_allclose(nets.mlp(layers, jnp.array([[1.0], [-2.0]])), [[-7.0], [-4.0]])
+
+
+def test_initial_layers_fill_the_interval_of_one_over_root_fan_in():
+    layers = mlp_init(jax.random.key(0), (16, 400, 100, 50))
+    assert [layer.weight.shape for layer in layers] == [(16, 400), (400, 100), (100, 50)]
+    assert [layer.bias.shape for layer in layers] == [(400,), (100,), (50,)]
+    for layer, fan_in in zip(layers, (16, 400, 100), strict=True):
+        bound = fan_in**-0.5
+        for values in layer:
+            largest = np.abs(np.asarray(values)).max()
+            assert 0.9 * bound < largest <= bound
+            assert abs(np.asarray(values).mean()) < 0.2 * bound  # both signs
+
+
+def test_initial_cells_fill_the_interval_of_one_over_root_hidden_whatever_their_inputs():
+    cell = gru_init(jax.random.key(0), 4, 64)
+    assert cell.input.weight.shape == (4, 192) and cell.hidden.weight.shape == (64, 192)
+    for layer in cell:
+        for values in layer:
+            largest = np.abs(np.asarray(values)).max()
+            assert 0.9 * 64**-0.5 < largest <= 64**-0.5
+            assert abs(np.asarray(values).mean()) < 0.2 * 64**-0.5
+
+
+def test_initial_layers_of_different_keys_and_places_differ():
+    one, other = (mlp_init(jax.random.key(seed), (4, 4, 4)) for seed in (0, 1))
+    assert not np.array_equal(one[0].weight, other[0].weight)
+    assert not np.array_equal(one[0].weight, one[1].weight)
+    cell = gru_init(jax.random.key(0), HIDDEN, HIDDEN)
+    assert not np.array_equal(cell.input.weight, cell.hidden.weight)
+
+
+def constant_policy(mean, log_std):
+    """A policy that gives the same distribution for every observation of one number."""
+    bias = jnp.concatenate([jnp.asarray(mean), jnp.asarray(log_std)])
+    return (nets.Linear(jnp.zeros((1, len(bias)), bias.dtype), bias),)
+
+
+def test_the_log_probability_obeys_the_change_of_variables():
+    rng = np.random.default_rng(0)
+    mean, log_std = rng.normal(size=3), rng.normal(size=3) * 0.5
+    noise = rng.normal(size=(200, 3))
+    with float64():
+        action, log_prob = tanh_gaussian(constant_policy(mean, log_std), jnp.zeros((200, 1)), jnp.asarray(noise))
+    action, log_prob = np.asarray(action), np.asarray(log_prob)
+    std = np.exp(log_std)
+    raw = np.arctanh(action)
+    np.testing.assert_allclose(raw, mean + std * noise, atol=1e-7)
+    density = np.exp(-0.5 * ((raw - mean) / std) ** 2) / (std * np.sqrt(2.0 * np.pi)) / (1.0 - action**2)
+    np.testing.assert_allclose(log_prob, np.log(density).sum(axis=-1), atol=1e-6)
+
+
+def test_the_density_of_actions_integrates_to_one():
+    with float64():
+        # Equal steps of the noise are unequal steps of the action: the trapezium rule over those.
+        noise = jnp.linspace(-9.0, 9.0, 4001)[:, None]
+        policy = constant_policy(np.array([0.4]), np.array([-0.7]))
+        action, log_prob = tanh_gaussian(policy, jnp.zeros((4001, 1)), noise)
+    action, density = np.asarray(action)[:, 0], np.exp(np.asarray(log_prob))
+    assert np.all(np.diff(action) > 0.0)
+    mass = np.sum(np.diff(action) * 0.5 * (density[1:] + density[:-1]))
+    assert mass == pytest.approx(1.0, abs=1e-5)
+
+
+def test_the_log_probability_and_its_gradient_stay_finite_far_out():
+    def log_prob(mean):
+        policy = constant_policy(mean, jnp.array([0.0, 0.0]))
+        return tanh_gaussian(policy, jnp.zeros((1, 1)), jnp.ones((1, 2)))[1][0]
+
+    value, gradient = jax.jit(jax.value_and_grad(log_prob))(jnp.array([80.0, -80.0]))
+    # raw = 81 and −79: −½ − ½ log 2π − 2 (log 2 − |raw|) each
+    expected = 2 * (-0.5 - 0.5 * np.log(2 * np.pi)) - 2 * (2 * np.log(2) - 81.0 - 79.0)
+    assert float(value) == pytest.approx(expected, rel=1e-6)
+    np.testing.assert_allclose(gradient, [2.0, -2.0], atol=1e-5)
+
+
+def test_the_deviation_of_the_policy_is_clipped_at_both_ends():
+    for log_std, clipped in ((-1000.0, acting.LOG_STD_MIN), (1000.0, acting.LOG_STD_MAX), (0.5, 0.5)):
+        policy = constant_policy(jnp.array([0.0]), jnp.array([log_std]))
+        action, log_prob = tanh_gaussian(policy, jnp.zeros((1, 1)), jnp.full((1, 1), 0.1))
+        raw = np.exp(clipped) * 0.1
+        assert float(action[0, 0]) == pytest.approx(np.tanh(raw), rel=1e-5)
+        squash = 2.0 * (np.log(2.0) - raw - np.log1p(np.exp(-2.0 * raw)))
+        expected = -0.005 - clipped - 0.5 * np.log(2 * np.pi) - squash
+        assert float(log_prob[0]) == pytest.approx(expected, rel=1e-4)

@@ -1,0 +1,126 @@
+"""r̂ of steps and of whole episodes, in the environment's units."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import jax
+import numpy as np
+import pytest
+
+from diaster import replay
+from diaster.config import DiasterConfig
+from diaster.decompose import diaster
+from diaster.reward_model import GROUP, RewardModel
+from diaster.types import EnvSpec, Episode
+
+OBS, ACTIONS, HORIZON = 2, 1, 16
+SPEC = EnvSpec("Made-up", OBS, ACTIONS, -np.ones(1, np.float32), np.ones(1, np.float32), (1,), HORIZON)
+SHORT = HORIZON // 8  # groups of episodes up to this length take the smaller of the two shapes
+
+LENGTHS = {
+    "one step": [1],
+    "short ones": [1, SHORT, SHORT],
+    "just not short": [1, SHORT + 1],
+    "the horizon": [HORIZON],
+    "all sorts": [HORIZON, 1, 5, SHORT, 9],
+    "exactly one group": [3] * GROUP,
+    "more than one group, one of them short": [HORIZON, 2, 3, 4, 5, 6, 7, 8, 1, SHORT, 1],
+    "more than two groups": [*range(1, HORIZON + 1), 1, 2, 3],
+    "none": [],
+}
+
+
+def episodes_of(lengths: list[int], seed: int = 0) -> list[Episode]:
+    rng = np.random.default_rng(seed)
+    return [
+        Episode(
+            rng.normal(2.0, 3.0, size=(length + 1, OBS)).astype(np.float32),
+            rng.uniform(-1.0, 1.0, size=(length, ACTIONS)).astype(np.float32),
+            float(rng.normal() * 50.0),
+            False,
+        )
+        for length in lengths
+    ]
+
+
+@cache
+def model(reward_source: str, return_scale: float | str = "auto"):
+    """A model, its decomposer and a state that has seen some episodes; the state is the same for all."""
+    config = DiasterConfig(hidden=8, reward_source=reward_source, segments="all", return_scale=return_scale)
+    decomposer = diaster.make_diaster(config, HORIZON)
+    seen = replay.make_block(episodes_of([7, 16, 2, 11], seed=9), 64, 8, OBS, ACTIONS)
+    state = decomposer.ingest(decomposer.init(jax.random.key(0), SPEC), seen)
+    return RewardModel(decomposer, HORIZON), decomposer, state
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_rewards_of_episodes_are_those_of_their_steps(name):
+    reward_model, _, state = model("step_reward")
+    episodes = episodes_of(LENGTHS[name])
+    found = reward_model.of_episodes(state, episodes)
+    assert [len(rewards) for rewards in found] == LENGTHS[name]
+    if not episodes:
+        return
+    # One call for all steps, end to end: one shape for all cases.
+    obs, action = np.zeros((200, OBS), np.float32), np.zeros((200, ACTIONS), np.float32)
+    total = sum(LENGTHS[name])
+    obs[:total] = np.concatenate([episode.obs[:-1] for episode in episodes])
+    action[:total] = np.concatenate([episode.action for episode in episodes])
+    steps = reward_model.of_steps(state, obs, action)
+    assert found[0].dtype == steps.dtype == np.float64
+    np.testing.assert_allclose(np.concatenate(found), steps[:total], rtol=1e-5, atol=1e-5)
+    assert np.abs(steps[:total]).min() > 1e-4
+
+
+def test_rewards_are_in_the_units_of_the_environment():
+    automatic, decomposer, state = model("step_reward")
+    fixed, _, _ = model("step_reward", 7.0)
+    (episode,) = episodes_of([HORIZON])
+    obs, action = episode.obs[:-1], episode.action
+    in_learners_scale = np.asarray(jax.jit(decomposer.reward)(state, obs, action))
+    scale = float(decomposer.scale(state))
+    assert abs(scale - 7.0) > 1.0 and abs(scale - 1.0) > 1.0
+    for reward_model, factor in ((automatic, scale), (fixed, 7.0)):
+        for found in (reward_model.of_episodes(state, [episode])[0], reward_model.of_steps(state, obs, action)):
+            np.testing.assert_allclose(found, factor * in_learners_scale, rtol=1e-5, atol=1e-5)
+
+
+def test_steps_may_have_any_leading_shape():
+    reward_model, _, state = model("step_reward")
+    rng = np.random.default_rng(0)
+    obs, action = rng.normal(size=(3, 4, OBS)).astype(np.float32), rng.normal(size=(3, 4, ACTIONS)).astype(np.float32)
+    grid = reward_model.of_steps(state, obs, action)
+    assert grid.shape == (3, 4)
+    single = reward_model.of_steps(state, obs[1, 2], action[1, 2])
+    assert single.shape == ()
+    assert single == pytest.approx(grid[1, 2], rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["one step", "short ones", "all sorts", "more than one group, one of them short"])
+def test_rewards_with_a_history_are_the_labels_of_each_episode_by_itself(name):
+    reward_model, decomposer, state = model("difference")
+    episodes = episodes_of(LENGTHS[name])
+    found = reward_model.of_episodes(state, episodes)
+    label = jax.jit(decomposer.label)
+    scale = float(decomposer.scale(state))
+    for episode, rewards in zip(episodes, found, strict=True):
+        assert len(rewards) == episode.length
+        # Padding after an episode cannot reach back into it.
+        obs, action = np.full((HORIZON, 1, OBS), 5.0, np.float32), np.full((HORIZON, 1, ACTIONS), 5.0, np.float32)
+        obs[: episode.length, 0], action[: episode.length, 0] = episode.obs[:-1], episode.action
+        alone = np.asarray(label(state, obs, action, np.arange(HORIZON)[:, None]))[: episode.length, 0]
+        np.testing.assert_allclose(rewards, scale * alone, rtol=1e-4, atol=1e-4)
+
+
+def test_only_rewards_with_a_history_depend_on_the_steps_before():
+    (episode,) = episodes_of([6])
+    earlier = episode.obs.copy()
+    earlier[0] += 1.0
+    changed = episode._replace(obs=earlier)
+    for source, needs_history in (("step_reward", False), ("difference", True)):
+        reward_model, _, state = model(source)
+        assert reward_model.needs_history == needs_history
+        before, after = reward_model.of_episodes(state, [episode]), reward_model.of_episodes(state, [changed])
+        assert abs(before[0][0] - after[0][0]) > 1e-4
+        assert np.allclose(before[0][1:], after[0][1:], rtol=1e-5, atol=1e-6) != needs_history

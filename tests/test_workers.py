@@ -1,0 +1,165 @@
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import toy_envs
+
+from diaster.acting import tanh_gaussian
+from diaster.envs import describe_env, make_env
+from diaster.errors import DiasterError
+from diaster.types import EnvSpec
+from diaster.workers import Fleet, LocalFleet, Request, WorkerFleet, make_fleet
+
+SEEDS = (0, 5, 9)
+IMPORTS = ("toy_envs",)
+
+
+def spec_of(env_id: str, horizon: int = toy_envs.HORIZON) -> EnvSpec:
+    env = make_env(env_id, horizon)
+    return describe_env(env, env_id, horizon)
+
+
+def answer(fleet: Fleet, *requests: Request) -> list:
+    answers = []
+    try:
+        for request in requests:
+            fleet.start(request)
+            answers.append(fleet.finish())
+    finally:
+        fleet.close()
+    return answers
+
+
+def flat(value: object) -> object:
+    """All of an answer, arrays as bytes."""
+    if isinstance(value, list | tuple):
+        return [flat(item) for item in value]
+    return (value.dtype.str, value.shape, value.tobytes()) if hasattr(value, "tobytes") else value
+
+
+def error_of(env_id: str, workers: int) -> str:
+    with pytest.raises(DiasterError) as caught:
+        answer(
+            make_fleet(spec_of(env_id), tanh_gaussian, SEEDS, IMPORTS, workers),
+            Request("collect", [None] * 3, 0, 40),
+        )
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_worker_processes_give_the_same_bytes_as_this_process(workers: int, random_layers: Callable) -> None:
+    spec = spec_of("Toy-v0")
+    layers = [random_layers(3, 2, seed) for seed in SEEDS]
+    requests = [
+        Request("collect", [None] * 3, 0, 25),
+        Request("collect", layers, 1, 30),
+        Request("evaluate", layers, 0, 2),
+        Request("collect", layers[::-1], 2, 5),
+    ]
+    here = answer(LocalFleet(spec, tanh_gaussian, SEEDS), *requests)
+    there = answer(WorkerFleet(spec, tanh_gaussian, SEEDS, IMPORTS, workers), *requests)
+    assert flat(there) == flat(here)
+    assert [[len(of_seed) for of_seed in reply] for reply in here] == [[2] * 3, [3] * 3, [2] * 3, [1] * 3]
+    of_seeds = [flat(of_seed) for of_seed in here[0]]
+    assert of_seeds[0] != of_seeds[1] != of_seeds[2]
+
+
+def test_there_are_never_more_workers_than_seeds() -> None:
+    fleet = make_fleet(spec_of("Toy-v0"), tanh_gaussian, (0, 1), IMPORTS, 7)
+    try:
+        assert isinstance(fleet, WorkerFleet)
+        assert len(fleet._processes) == 2
+    finally:
+        fleet.close()
+
+
+def test_closing_a_fleet_ends_its_processes() -> None:
+    fleet = WorkerFleet(spec_of("Toy-v0"), tanh_gaussian, SEEDS, IMPORTS, 1)
+    fleet.start(Request("collect", [None] * 3, 0, 5))
+    fleet.finish()
+    fleet.close()
+    assert [process.returncode for process in fleet._processes] == [0]
+
+
+def test_a_worker_that_dies_is_a_sentence_with_its_exit_code() -> None:
+    sentence = error_of("ToyDies-v0", workers=1)
+    assert "ended unexpectedly (exit code 7)" in sentence
+    assert "--workers 0" in sentence
+
+
+def test_a_request_to_a_dead_worker_is_the_same_sentence() -> None:
+    fleet = WorkerFleet(spec_of("Toy-v0"), tanh_gaussian, (0,), IMPORTS, 1)
+    try:
+        fleet._processes[0].kill()
+        fleet._processes[0].wait()
+        fleet.start(Request("collect", [None], 0, 5))
+        with pytest.raises(DiasterError, match=r"ended unexpectedly \(exit code -9\)"):
+            fleet.finish()
+    finally:
+        fleet.close()
+
+
+def test_a_bad_value_in_a_worker_arrives_as_the_same_sentence() -> None:
+    here, there = error_of("ToyNan-v0", workers=0), error_of("ToyNan-v0", workers=2)
+    assert there == here
+    assert "seed 0's training step 13" in here
+
+
+def test_an_environment_that_is_registered_by_a_function_is_refused_for_workers() -> None:
+    with pytest.raises(DiasterError, match=r"'ToyFunction-v0' cannot be made in other processes.*--workers 0"):
+        make_fleet(spec_of("ToyFunction-v0"), tanh_gaussian, SEEDS, IMPORTS, 2)
+
+
+@pytest.mark.parametrize("workers", [0, "auto"])
+def test_an_environment_that_is_registered_by_a_function_runs_in_this_process(
+    workers: int | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diaster.workers.os.sched_getaffinity", lambda _: set(range(8)), raising=False)
+    fleet = make_fleet(spec_of("ToyFunction-v0"), tanh_gaussian, SEEDS, (), workers)
+    assert isinstance(fleet, LocalFleet)
+    [episodes] = answer(fleet, Request("collect", [None] * 3, 0, 10))
+    assert [len(of_seed) for of_seed in episodes] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("cores", "seeds", "workers"), [(2, 3, 0), (8, 1, 0), (8, 3, 3), (3, 5, 2)])
+def test_auto_takes_processes_only_for_several_seeds_on_more_than_two_cores(
+    cores: int, seeds: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diaster.workers.os.sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    taken: list[int] = []
+
+    def pretend(*arguments: object) -> None:
+        taken.append(arguments[-1] if isinstance(arguments[-1], int) else 0)
+
+    monkeypatch.setattr("diaster.workers.WorkerFleet", pretend)
+    monkeypatch.setattr("diaster.workers.LocalFleet", lambda *_: taken.append(0))
+    make_fleet(spec_of("Toy-v0"), tanh_gaussian, tuple(range(seeds)), IMPORTS, "auto")
+    assert taken == [workers]
+
+
+def test_a_script_without_a_main_guard_can_use_workers(tmp_path: Path, python: Callable) -> None:
+    script = tmp_path / "script.py"
+    text = """
+        import toy_envs
+        from diaster.acting import tanh_gaussian
+        from diaster.envs import describe_env, make_env
+        from diaster.workers import Request, make_fleet
+
+        print("once")
+        spec = describe_env(make_env("Toy-v0", 10), "Toy-v0", 10)
+        fleet = make_fleet(spec, tanh_gaussian, (0, 1), ("toy_envs",), 2)
+        fleet.start(Request("collect", [None, None], 0, 20))
+        print([len(episodes) for episodes in fleet.finish()])
+        fleet.close()
+        """
+    script.write_text(textwrap.dedent(text), encoding="utf-8")
+    done = python(str(script))
+    assert (done.stdout, done.stderr, done.returncode) == ("once\n[2, 2]\n", "", 0)
+
+
+def test_workers_do_without_jax(python: Callable) -> None:
+    heavy = "{'jax', 'jaxlib', 'optax', 'matplotlib'}"
+    done = python("-c", f"import sys, diaster.workers; print(sorted({heavy} & set(sys.modules)))")
+    assert done.stdout == "[]\n", done.stderr

@@ -1,0 +1,172 @@
+"""Tiny environments for the tests, registered when this module is imported (`--import toy_envs`)."""
+
+import os
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+HORIZON = 10
+
+
+class Toy(gym.Env):
+    """A point that is pushed about: the reward of a step is how near it stays to a place."""
+
+    def __init__(self, terminate_at: int | None = None, constant: bool = False) -> None:
+        self.observation_space = spaces.Box(-10.0, 10.0, (3,), np.float32)
+        self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.terminate_at, self.constant = terminate_at, constant
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place = self.np_random.normal(size=3).astype(np.float32)
+        self.time = 0
+        return self.observe(), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.time += 1
+        push = np.zeros(3, np.float32)
+        push[:2] = np.ravel(action)[:2]
+        self.place = 0.9 * self.place + 0.3 * push
+        return self.observe(), self.reward(), self.time == self.terminate_at, False, {}
+
+    def observe(self) -> Any:
+        return self.place.copy()
+
+    def reward(self) -> Any:
+        return 1.0 if self.constant else 1.0 - float(np.square(self.place - 0.5).sum())
+
+
+class EpisodicToy(Toy):
+    """Silent until its last step, by its own nature."""
+
+    total = 0.0
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, _, _, info = super().step(action)
+        self.total = reward if self.time == 1 else self.total + reward
+        last = self.time == HORIZON
+        return obs, self.total if last else 0.0, False, last, info
+
+
+class DictToy(Toy):
+    """Its observation comes in named parts, one of them a matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        part = spaces.Box(-np.inf, np.inf, (2, 2), np.float64)
+        self.observation_space = spaces.Dict({"place": self.observation_space, "grid": part})
+
+    def observe(self) -> Any:
+        return {"place": self.place.copy(), "grid": np.full((2, 2), float(self.time))}
+
+
+class BoundedToy(Toy):
+    """Actions are a matrix with other bounds for each entry; one outside of them is an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        low = np.array([[-2.0, 0.0, -0.1], [3.0, -1e3, -7.5]], np.float32)
+        high = np.array([[6.0, 0.25, 0.7], [4.0, 250.0, -2.5]], np.float32)
+        self.action_space = spaces.Box(low, high, dtype=np.float32)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        if not self.action_space.contains(action):
+            raise ValueError(f"{action!r} is not in {self.action_space}")
+        return super().step(action / 1e3)
+
+
+class SpacesToy(Toy):
+    """Any spaces at all; only ever asked what they are."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        box = self.observation_space
+        if kind == "image":
+            self.observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+        elif kind == "grey image":
+            self.observation_space = spaces.Box(0, 255, (8, 8), np.uint8)
+        elif kind == "image in a dict":
+            self.observation_space = spaces.Dict({"place": box, "camera": spaces.Box(0, 255, (8, 8, 3), np.uint8)})
+        elif kind == "text":
+            self.observation_space = spaces.Text(5)
+        elif kind == "discrete":
+            self.action_space = spaces.Discrete(3)
+        elif kind == "dict actions":
+            self.action_space = spaces.Dict({"push": self.action_space})
+        elif kind == "unbounded":
+            self.action_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+        elif kind == "no room":
+            self.action_space = spaces.Box(1.0, 1.0, (2,), np.float32)
+
+
+class BrokenToy(Toy):
+    """Something goes wrong at one step of its life, counted over all episodes; 0 is the first reset."""
+
+    def __init__(self, fault: str, at: int) -> None:
+        super().__init__()
+        self.fault, self.at, self.steps = fault, at, 0
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return super().step(action)
+
+    def observe(self) -> Any:
+        place = super().observe()
+        if self.steps < self.at:
+            return place
+        if self.fault == "die":
+            os._exit(7)
+        if self.fault == "raise":
+            raise RuntimeError("the toy fell off the table")
+        if self.fault == "nan observation":
+            place[1] = np.nan
+        if self.fault == "infinite observation":
+            place[2] = -np.inf
+        return place[:2] if self.fault == "shape" else place
+
+    def reward(self) -> Any:
+        bad = self.steps == self.at
+        if bad and self.fault == "nan reward":
+            return float("nan")
+        if bad and self.fault == "infinite reward":
+            return float("inf")
+        return np.ones(2) if bad and self.fault == "reward shape" else super().reward()
+
+
+def make_toy() -> gym.Env:
+    return Toy()
+
+
+def register(name: str, toy: type[Toy], horizon: int | None = HORIZON, **kwargs: Any) -> None:
+    entry = f"toy_envs:{toy.__name__}"
+    gym.register(f"{name}-v0", entry_point=entry, max_episode_steps=horizon, kwargs=kwargs)
+
+
+register("Toy", Toy)
+register("ToyConstant", Toy, constant=True)
+register("ToyTerminates", Toy, terminate_at=7)
+register("ToyOneStep", Toy, terminate_at=1)
+register("ToyEndless", Toy, horizon=None)
+register("ToyEpisodic", EpisodicToy)
+register("ToyDict", DictToy)
+register("ToyBounded", BoundedToy)
+register("ToyImage", SpacesToy, kind="image")
+register("ToyGreyImage", SpacesToy, kind="grey image")
+register("ToyImageInDict", SpacesToy, kind="image in a dict")
+register("ToyText", SpacesToy, kind="text")
+register("ToyDiscrete", SpacesToy, kind="discrete")
+register("ToyDictActions", SpacesToy, kind="dict actions")
+register("ToyUnbounded", SpacesToy, kind="unbounded")
+register("ToyNoRoom", SpacesToy, kind="no room")
+register("ToyNanStart", BrokenToy, fault="nan observation", at=0)
+register("ToyNan", BrokenToy, fault="nan observation", at=13)
+register("ToyInfinite", BrokenToy, fault="infinite observation", at=13)
+register("ToyNanReward", BrokenToy, fault="nan reward", at=13)
+register("ToyInfiniteReward", BrokenToy, fault="infinite reward", at=13)
+register("ToyRewardShape", BrokenToy, fault="reward shape", at=13)
+register("ToyShape", BrokenToy, fault="shape", at=13)
+register("ToyDies", BrokenToy, fault="die", at=13)
+register("ToyRaises", BrokenToy, fault="raise", at=13)
+gym.register("ToyFunction-v0", entry_point=make_toy, max_episode_steps=HORIZON)
