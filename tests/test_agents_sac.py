@@ -13,13 +13,13 @@ from diaster.config import SacConfig
 from diaster.types import EnvSpec
 
 SPEC = EnvSpec("Made-up", 2, 1, -np.ones(1, np.float32), np.ones(1, np.float32), (1,), 10)
-RATE, TARGET_RATE, DISCOUNT, TEMPERATURE = 3e-3, 0.25, 0.9, 0.05
-BATCH = 32
+RATE, TARGET_RATE, DISCOUNT, TEMPERATURE = 3e-3, 0.25, 0.9, 0.8
+BATCH, HIDDEN = 32, 32
 LOG_ROOT_TWO_PI = 0.5 * np.log(2.0 * np.pi)
 
 agent = make_sac(
     SacConfig(
-        hidden=8,
+        hidden=HIDDEN,
         learning_rate=RATE,
         discount=DISCOUNT,
         target_rate=TARGET_RATE,
@@ -141,11 +141,11 @@ def test_the_initial_temperature_is_the_one_asked_for(fresh):
 
 def test_the_actor_moves_toward_actions_of_higher_value(fresh):
     def slope(value: float):
-        """Critics that are `value` times the action: 8 hidden units, half of them for each sign."""
+        """Critics that rise or fall with the action, in a straight line: half of the units for each sign."""
         first, second, last = jax.tree.map(np.zeros_like, fresh.critics[0])
-        first.weight[2], second.weight[...] = np.repeat([1.0, -1.0], 4), np.eye(8)
+        first.weight[2], second.weight[...] = np.repeat([1.0, -1.0], HIDDEN // 2), np.eye(HIDDEN)
         first.bias[...] = 1.0  # relu(1 ± a): no kink inside the bounds
-        last.weight[:, 0] = np.repeat([value, -value], 4)
+        last.weight[:, 0] = np.repeat([value, -value], HIDDEN // 2)
         return (first, second, last)
 
     for value in (1.0, -1.0):
@@ -179,7 +179,7 @@ def test_an_update_is_traced_once_whether_its_state_is_fresh_or_its_own():
 def test_a_few_hundred_updates_find_the_best_arm_of_a_bandit():
     assert agent.acting is acting.tanh_gaussian
     obs = np.ones((BATCH, 2), np.float32)
-    for seed in range(2):
+    for seed in range(3):
         rng, state, losses = np.random.default_rng(seed), agent.init(jax.random.key(seed), SPEC), []
         for _ in range(500):
             action = rng.uniform(-1.0, 1.0, size=(BATCH, 1)).astype(np.float32)

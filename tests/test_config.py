@@ -66,7 +66,7 @@ def refusal(call: Callable[[], object]) -> str:
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
     """What `diaster train` would run with these arguments."""
-    import diaster.train
+    import diaster.training
 
     seen: list[RunConfig] = []
 
@@ -77,7 +77,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
         seen.append(config)
         raise StopError
 
-    monkeypatch.setattr(diaster.train, "run_training", stop)
+    monkeypatch.setattr(diaster.training, "run_training", stop)
 
     def parse(*arguments: str) -> RunConfig:
         with pytest.raises(StopError):

@@ -21,10 +21,7 @@ UNIFORM = {"episode_draw": "uniform", "normalize_inputs": False}
 VARIANTS = {
     "diaster": {"decomposer": SAMPLED},
     "diaster, to the letter": {"preset": "paper"},
-    "diaster, differences": {"preset": "paper", "decomposer": {"reward_source": "difference"}},
-    "diaster, differences of segments": {
-        "decomposer": {"head": "final", "reward_source": "difference", **UNIFORM, **SAMPLED}
-    },
+    "diaster, differences": {"decomposer": {"head": "final", "reward_source": "difference", **UNIFORM, **SAMPLED}},
     "diaster, a budget of steps": {
         "decomposer": {"segments": "all", "batch_steps": 4, "n_cuts": 1, "terminal_target": "return"}
     },

@@ -355,10 +355,10 @@ def test_running_moments_are_those_of_all_observations_whatever_the_blocks(fresh
         first += size
     moments = after(fresh, blocks).moments
     rows = np.concatenate([episode.obs for episode in episodes]).astype(np.float64)
-    assert int(moments.count) == len(rows)
+    assert int(moments.rows) == len(rows)
     np.testing.assert_allclose(moments.mean, rows.mean(axis=0), rtol=1e-6)
     # The first dimension is small and far from zero: the textbook formula E[x²] − E[x]² would lose it.
-    np.testing.assert_allclose(moments.deviation / moments.count, rows.var(axis=0), rtol=1e-3)
+    np.testing.assert_allclose(moments.deviation / len(rows), rows.var(axis=0), rtol=1e-3)
 
 
 @pytest.mark.parametrize("sizes", [(12,), (1,) * 12, (5, 0, 4, 3)])
@@ -557,7 +557,7 @@ def test_targets_are_uncut_differences_and_sum_to_the_return_where_it_replaces_t
 
 
 def test_with_differences_as_reward_the_step_reward_is_not_trained(fresh):
-    decomposer = make(reward_source="difference", segments="all", batch_episodes=2)
+    decomposer = make(reward_source="difference", segment_length=1, segments_per_episode=2, batch_episodes=1)
     state = after(fresh, [ONE])
     new, metrics = draw_and_update(decomposer)(state, store_of(ONE), jax.random.key(0))
     assert set(metrics) == {"sub_loss"}

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from diaster.evaluate import diagnose, pearson, return_statistics
+from diaster.evaluate import HeldOut, diagnose, pearson, return_statistics
 from diaster.types import Episode, EvaluationEpisode
 
 
@@ -108,3 +108,20 @@ def test_pearson_is_numpys_correlation():
     x = rng.normal(size=100)
     y = x + rng.normal(size=100)
     assert pearson(x, y) == pytest.approx(np.corrcoef(x, y)[0, 1])
+
+
+def test_held_out_episodes_are_spread_over_the_whole_run_and_hold_the_newest() -> None:
+    def numbered(value: int) -> EvaluationEpisode:
+        return EvaluationEpisode(Episode(np.zeros((2, 1)), np.zeros((1, 1)), float(value), True), None)
+
+    held_out, kept = HeldOut(10), []
+    for evaluation in range(100):
+        kept = held_out.add(evaluation, [numbered(evaluation)])
+        assert len(kept) <= 10
+        assert kept[-1].episode.episode_return == evaluation
+    assert [item.episode.episode_return for item in kept] == [0, 16, 32, 48, 64, 80, 96, 99]
+
+
+def test_one_evaluation_is_kept_whole_even_where_it_is_larger_than_the_room() -> None:
+    episode = EvaluationEpisode(Episode(np.zeros((2, 1)), np.zeros((1, 1)), 1.0, True), None)
+    assert len(HeldOut(2).add(0, [episode] * 5)) == 5

@@ -26,7 +26,7 @@ ORDER = [
     "records",
     "run",
     "report",
-    "train",
+    "training",
     "plots",
     "cli",
 ]
@@ -74,7 +74,7 @@ def test_a_module_imports_only_from_those_above_it(file: Path) -> None:
 
 
 def test_the_parser_of_imports_sees_them_all() -> None:
-    assert own_layers(ROOT / "train.py") >= {"config", "envs", "learner", "run", "workers"}
+    assert own_layers(ROOT / "training.py") >= {"config", "envs", "learner", "run", "workers"}
     assert "plots" in own_layers(ROOT / "cli.py")  # imported inside a function
     assert "acting" in own_layers(ROOT / "agents" / "sac.py")  # from diaster import acting
 

@@ -82,7 +82,7 @@ def test_every_set_of_cut_points_is_equally_likely():
     assert is_uniform(list(counts.values()))
 
 
-@pytest.mark.parametrize(("length", "horizon"), [(7, 10), (2, 10), (10, 10), (3, 3)])
+@pytest.mark.parametrize(("length", "horizon"), [(7, 10), (2, 10), (10, 10)])
 def test_a_single_cut_is_uniform_over_all_steps_and_the_first_step_means_no_cut(length, horizon):
     (flags,) = cuts_of(N_SEEDS, [length], 1, horizon)
     assert flags[:, 0].all() and not flags[:, length:].any()
@@ -94,18 +94,18 @@ def test_a_single_cut_is_uniform_over_all_steps_and_the_first_step_means_no_cut(
 
 
 def test_a_single_cut_leaves_an_episode_of_one_step_whole():
-    np.testing.assert_array_equal(cuts_of(20, [1], 1, 6).sum(axis=-1), 1)
+    np.testing.assert_array_equal(cuts_of(N_SEEDS, [1], 1, 10).sum(axis=-1), 1)
 
 
-@pytest.mark.parametrize("n_cuts", [4, 7, 9])
-def test_as_many_cuts_as_places_cut_everywhere(n_cuts):
-    lengths = (1, 3, 5)
-    for length, flags in zip(lengths, cuts_of(20, lengths, n_cuts, 10), strict=True):
-        np.testing.assert_array_equal(flags, np.tile(np.arange(10) < length, (20, 1)))
+def test_as_many_cuts_as_places_cut_everywhere():
+    for n_cuts, longest in ((5, 6), (11, 12)):
+        flags = cuts_of(50, range(1, 13), n_cuts, 12)
+        for length in range(1, longest + 1):
+            np.testing.assert_array_equal(flags[length - 1], np.tile(np.arange(12) < length, (50, 1)))
 
 
 def test_cuts_of_different_keys_differ():
-    assert len({row.tobytes() for row in cuts_of(50, [30], 5, 40)[0]}) > 40
+    assert len({row.tobytes() for row in cuts_of(50, range(1, 13), 5, 12)[-1]}) > 40
 
 
 # --- whole episodes in rows -----------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_the_segments_of_every_grid_tile_the_episode_from_end_to_end(segment_len
             assert max(b - a for a, b in kept) <= segment_length
 
 
-@pytest.mark.parametrize(("horizon", "segment_length"), [(1, 1), (1, 4), (3, 4), (5, 1), (9, 4), (10, 4)])
+@pytest.mark.parametrize(("horizon", "segment_length"), [(1, 4), (3, 4), (5, 1), (9, 4)])
 def test_an_episode_with_fewer_segments_than_asked_for_gives_all_of_its_steps_once(horizon, segment_length):
     # Episodes of every length up to the horizon itself, where the grid needs the most segments.
     first, end = segments_of(100, range(1, horizon + 1), segment_length, horizon + 3, horizon)

@@ -141,6 +141,15 @@ def test_every_observation_is_stored_once():
     np.testing.assert_array_equal(store.action[sum(lengths) :], 0.0)
 
 
+def test_the_row_of_a_last_observation_stores_no_action():
+    ledger = Ledger()
+    block = block_of([ledger.add(3, False), ledger.add(1, True)])
+    block.action[[3, 5]] = 999.0  # rows 0 to 3 and 4 to 5: what stands here is nobody's action
+    store = insert(replay.init_store(CAPACITY, OBS, ACTIONS), block)
+    assert not (np.asarray(store.action) == 999.0).any()
+    assert_holds(one_at_a_time(store), ledger)
+
+
 def test_an_episode_as_large_as_the_ring_is_kept_and_the_next_one_replaces_it():
     store, ledger = replay.init_store(CAPACITY, OBS, ACTIONS), Ledger()
     store = insert(store, block_of([ledger.add(4, False)], CAPACITY))

@@ -38,6 +38,21 @@ class Toy(gym.Env):
         return 1.0 if self.constant else 1.0 - float(np.square(self.place - 0.5).sum())
 
 
+class SpreadToy(Toy):
+    """Rewards are multiples of 1/8, so that sums are exact; late: every second step pays for two."""
+
+    def __init__(self, late: bool) -> None:
+        super().__init__()
+        self.late, self.owed = late, 0.0
+
+    def reward(self) -> Any:
+        earned = round(8.0 * super().reward()) / 8.0
+        if not self.late:
+            return earned
+        self.owed = earned if self.time % 2 else self.owed + earned
+        return 0.0 if self.time % 2 else self.owed
+
+
 class EpisodicToy(Toy):
     """Silent until its last step, by its own nature."""
 
@@ -150,6 +165,8 @@ register("ToyTerminates", Toy, terminate_at=7)
 register("ToyOneStep", Toy, terminate_at=1)
 register("ToyEndless", Toy, horizon=None)
 register("ToyEpisodic", EpisodicToy)
+register("ToySpreadEven", SpreadToy, late=False)
+register("ToySpreadLate", SpreadToy, late=True)
 register("ToyDict", DictToy)
 register("ToyBounded", BoundedToy)
 register("ToyImage", SpacesToy, kind="image")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from diaster.errors import DiasterError
     from diaster.run import Run, load
-    from diaster.train import train
+    from diaster.training import train
 
 __version__ = "0.1.0"
 __all__ = ["DiasterError", "Run", "__version__", "load", "train"]
 
-_HOME = {"DiasterError": "diaster.errors", "Run": "diaster.run", "load": "diaster.run", "train": "diaster.train"}
+_HOME = {"DiasterError": "diaster.errors", "Run": "diaster.run", "load": "diaster.run", "train": "diaster.training"}
 
 
 def __getattr__(name: str) -> Any:
@@ -20,5 +20,6 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         import importlib
 
-        return getattr(importlib.import_module(_HOME[name]), name)
+        globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
+        return globals()[name]
     raise AttributeError(f"module 'diaster' has no attribute '{name}'")

@@ -95,7 +95,7 @@ def train(argv: Sequence[str]) -> None:
     arguments = _parse(TrainArguments, "train", argv, TrainArguments(run=defaults))
 
     from diaster.report import Silent, make_reporter
-    from diaster.train import run_training
+    from diaster.training import run_training
 
     reporter = Silent() if arguments.quiet else make_reporter()
     run = run_training(arguments.run, arguments.out, reporter, arguments.tensorboard)
@@ -174,7 +174,7 @@ def demo(argv: Sequence[str]) -> None:
     from diaster.plots import learning_curve, plot_learning_curves, terminal_curve
     from diaster.records import free_directory
     from diaster.report import make_reporter, number
-    from diaster.train import run_training
+    from diaster.training import run_training
 
     settings = {"every": max(1, arguments.steps // 20), "episodes": 3}
     config = build_config(

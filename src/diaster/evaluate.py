@@ -32,6 +32,26 @@ class Diagnostics(NamedTuple):
     """Mean |Σ r̂ − R|, relative to the standard deviation of R."""
 
 
+class HeldOut:
+    """Episodes of evaluations spread evenly over a run, from poor policies and good ones, so that returns differ."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._stride = most, 1
+        self._episodes: dict[int, list[EvaluationEpisode]] = {}
+
+    def add(self, evaluation: int, episodes: Sequence[EvaluationEpisode]) -> list[EvaluationEpisode]:
+        """Add a numbered evaluation, let others go where they are too many, and return what is kept."""
+        self._keep(evaluation)
+        self._episodes[evaluation] = list(episodes)
+        while len(self._episodes) > 1 and sum(map(len, self._episodes.values())) > self._most:
+            self._stride *= 2
+            self._keep(evaluation)
+        return [episode for kept in self._episodes.values() for episode in kept]
+
+    def _keep(self, newest: int) -> None:
+        self._episodes = {n: e for n, e in self._episodes.items() if n % self._stride == 0 or n == newest}
+
+
 def return_statistics(episodes: Sequence[EvaluationEpisode]) -> ReturnStatistics:
     """Mean, standard deviation, least and largest return, and the mean length."""
     returns = np.array([item.episode.episode_return for item in episodes])

@@ -7,6 +7,7 @@ of the update, so they do not depend on the seeds beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -72,15 +73,20 @@ class Learner:
             )
             return init_store(capacity, spec.obs_dim, spec.action_dim), state
 
-        self.store, self.state = jax.jit(jax.vmap(init))(self._seed_keys)
+        # Drawing weights is done once: compiling that fast matters more than running it fast.
+        quick = {"xla_backend_optimization_level": 0} if device.platform == "cpu" else None
+        self.store, self.state = jax.jit(jax.vmap(init), compiler_options=quick)(self._seed_keys)
         self.labels: Array | None = None
         if decomposer.label is not None:
             self.labels = jax.device_put(jnp.zeros((len(seeds), capacity)), device)
-        self._ingest = jax.jit(jax.vmap(self._ingest_one), donate_argnums=(0, 1))
+        # On a GPU the same command gives the same bytes only if kernels are not chosen by timing them.
+        exact = {"xla_gpu_deterministic_ops": True, "xla_gpu_autotune_level": 0} if device.platform == "gpu" else None
+        compiled = partial(jax.jit, compiler_options=exact)
+        self._ingest = compiled(jax.vmap(self._ingest_one), donate_argnums=(0, 1))
         # One trace per number of updates: the schedule gives at most two.
-        self._fit_decomposer = jax.jit(self._fit_decomposers, static_argnums=4, donate_argnums=0)
-        self._fit_agent = jax.jit(self._fit_agents, static_argnums=6, donate_argnums=0)
-        self._relabel = jax.jit(jax.vmap(self._relabel_one), donate_argnums=2)
+        self._fit_decomposer = compiled(self._fit_decomposers, static_argnums=4, donate_argnums=0)
+        self._fit_agent = compiled(self._fit_agents, static_argnums=6, donate_argnums=0)
+        self._relabel = compiled(jax.vmap(self._relabel_one), donate_argnums=2)
 
     def ingest(self, episodes: Sequence[Sequence[Episode]]) -> None:
         """Store the finished episodes of every seed and let the decomposer see their statistics."""

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from diaster.config import PAPER_TASKS, RunConfig, Schedule, build_config, validate
 from diaster.envs import describe_env, find_horizon, import_modules, make_env
 from diaster.errors import DiasterError
-from diaster.evaluate import diagnose, return_statistics
+from diaster.evaluate import HeldOut, diagnose, return_statistics
 from diaster.learner import Learner
 from diaster.records import Row, RunWriter, free_directory
 from diaster.registry import make_agent, make_decomposer
@@ -34,7 +34,7 @@ from diaster.replay import store_bytes
 from diaster.report import Progress, Reporter, Silent, make_reporter
 from diaster.reward_model import RewardModel
 from diaster.run import Run, leaf_names
-from diaster.types import EnvSpec, Episode, EvaluationEpisode
+from diaster.types import EnvSpec, Episode
 from diaster.workers import Fleet, Request, make_fleet
 
 POOR_FIT = 0.3  # below this R² late in a run, the step reward explains little of the returns
@@ -101,7 +101,7 @@ class Trainer:
         self._rewards = RewardModel(decomposer, spec.horizon)
         self._fleet: Fleet = make_fleet(spec, agent.acting, config.seeds, config.imports, config.workers)
         n_seeds = len(config.seeds)
-        self._held_out: list[list[EvaluationEpisode]] = [[] for _ in range(n_seeds)]
+        self._held_out = [HeldOut(config.evaluation.held_out) for _ in range(n_seeds)]
         self._recent_returns: list[deque[float]] = [deque(maxlen=10) for _ in range(n_seeds)]
         self._episodes = np.zeros(n_seeds, int)
         self._evaluations = 0
@@ -173,14 +173,11 @@ class Trainer:
         config = self._config
         policies = self._learner.policies()
         self._fleet.start(Request("evaluate", policies, self._evaluations, config.evaluation.episodes))
-        self._evaluations += 1
         rows: list[Row] = []
         metrics = mean_metrics(self._metrics)
         self._metrics = []
         for position, episodes in enumerate(self._fleet.finish()):
-            held_out = self._held_out[position] = thin(
-                [*self._held_out[position], *episodes], config.evaluation.held_out
-            )
+            held_out = self._held_out[position].add(self._evaluations, episodes)
             state = self._learner.decomposer_state(position)
             rewards = self._rewards.of_episodes(state, [item.episode for item in held_out])
             recent = self._recent_returns[position]
@@ -195,6 +192,7 @@ class Trainer:
                     **{name: float(values[position]) for name, values in metrics.items()},
                 }
             )
+        self._evaluations += 1
         self._last_rows = rows
         self._writer.record(rows, *self._tensors())
         self._reporter.evaluated(rows)
@@ -275,13 +273,6 @@ def warmup(config: RunConfig) -> int:
     """Steps before learning, once resolved."""
     assert isinstance(config.warmup_steps, int)
     return config.warmup_steps
-
-
-def thin(episodes: list[EvaluationEpisode], most: int) -> list[EvaluationEpisode]:
-    """At most so many episodes, from the whole run: from poor policies and good ones, so that their returns differ."""
-    while len(episodes) > most:
-        episodes = episodes[1::2]  # every other one, the newest kept
-    return episodes
 
 
 def mean_metrics(metrics: Sequence[dict[str, Any]]) -> dict[str, NDArray[np.float64]]:

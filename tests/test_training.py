@@ -1,0 +1,158 @@
+"""Whole runs, tiny: the same bytes twice, seeds that do not disturb each other, and nothing that leaks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import diaster
+from diaster.config import build_config
+from diaster.records import DECOMPOSER, POLICY, PROGRESS, read_tensors
+from diaster.report import Silent
+from diaster.run import Run
+from diaster.training import chunk_ends, crosses, resolve, run_training, updates_due
+
+SMALL: dict[str, Any] = {
+    "steps": 240,
+    "imports": ("toy_envs",),
+    "workers": 0,
+    "chunk_steps": 40,
+    "warmup_steps": 60,
+    "decomposer": {"hidden": 8, "segments_per_episode": 4},
+    "learner": {"hidden": 8, "batch_size": 16},
+    "evaluation": {"every": 120, "episodes": 2},
+}
+
+
+def train(out: Path, env: str = "Toy-v0", **settings: Any) -> Run:
+    merged = {**SMALL, **{k: {**SMALL.get(k, {}), **v} if isinstance(v, dict) else v for k, v in settings.items()}}
+    return diaster.train(env, out=out, **merged)
+
+
+def learnt_bytes(run: Run) -> tuple[bytes, bytes, bytes]:
+    return tuple((run.path / name).read_bytes() for name in (PROGRESS, POLICY, DECOMPOSER))  # type: ignore[return-value]
+
+
+def test_the_same_settings_give_the_same_bytes(tmp_path: Path) -> None:
+    first, second = (train(tmp_path / name, seeds=[4, 9]) for name in ("first", "second"))
+    assert learnt_bytes(first) == learnt_bytes(second)
+
+
+def test_another_seed_gives_another_run(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", seeds=2)
+    for tensors in (read_tensors(run.path / POLICY), read_tensors(run.path / DECOMPOSER)):
+        assert all(not np.array_equal(both[0], both[1]) for name, both in tensors.items() if name.endswith("weight"))
+
+
+def test_a_seed_learns_the_same_alone_and_beside_others_up_to_rounding(tmp_path: Path) -> None:
+    alone = train(tmp_path / "alone", seeds=[9])
+    beside = train(tmp_path / "beside", seeds=[4, 9, 2])
+    for name in (POLICY, DECOMPOSER):
+        single, several = read_tensors(alone.path / name), read_tensors(beside.path / name)
+        for key, value in single.items():
+            np.testing.assert_allclose(value[0], several[key][1], rtol=1e-3, atol=1e-4, err_msg=key)
+
+
+def test_the_number_of_workers_does_not_change_a_byte(tmp_path: Path) -> None:
+    here, there = train(tmp_path / "here", seeds=2), train(tmp_path / "there", seeds=2, workers=2)
+    assert learnt_bytes(here) == learnt_bytes(there)
+
+
+def test_how_a_total_is_spread_over_the_hidden_step_rewards_does_not_change_a_byte(tmp_path: Path) -> None:
+    even, late = train(tmp_path / "even", "ToySpreadEven-v0"), train(tmp_path / "late", "ToySpreadLate-v0")
+    for name in (POLICY, DECOMPOSER):
+        assert (even.path / name).read_bytes() == (late.path / name).read_bytes()
+    correlations = [run.progress["reward_correlation"] for run in (even, late)]
+    assert not np.array_equal(*correlations)  # the hidden rewards do differ, and only evaluation sees it
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"preset": "paper", "decomposer": {"batch_episodes": 3, "return_scale": 10.0}},
+        {"decomposer": {"reward_source": "difference", "relabel_every": 80}},
+        {"decomposer": {"reward_source": "difference", "segments": "all", "n_cuts": 3, "relabel_every": 80}},
+        {"decomposer": {"segments": "all", "n_cuts": 0, "terminal_target": "return", "batch_steps": 40}},
+        {"decomposer": {"head": "final", "loss": "sum", "episode_draw": "uniform", "normalize_inputs": False}},
+    ],
+    ids=["paper", "difference", "difference-all", "terminal-return", "final-sampled"],
+)
+def test_every_variant_trains_to_finite_nets_and_reloads(tmp_path: Path, settings: dict[str, Any]) -> None:
+    run = train(tmp_path / "run", **settings)
+    assert run.done
+    for name in (POLICY, DECOMPOSER):
+        assert all(np.isfinite(tensor).all() for tensor in read_tensors(run.path / name).values())
+    statistics, _ = diaster.load(run.path).evaluate(episodes=2)[0]
+    assert np.isfinite(statistics.return_mean)
+
+
+def test_progress_has_a_row_per_seed_and_evaluation_and_ends_at_the_last_step(tmp_path: Path) -> None:
+    progress = train(tmp_path / "run", seeds=[4, 9]).progress
+    assert progress["step"].tolist() == [120, 120, 240, 240]
+    assert progress["seed"].tolist() == [4, 9, 4, 9]
+    assert np.isfinite(progress["critic_loss"]).all()
+
+
+def test_learning_starts_after_the_warm_up_and_after_two_finished_episodes(tmp_path: Path) -> None:
+    # Episodes of 10 steps: at step 10 there is one, so the first evaluation finds nets that were never updated.
+    run = train(tmp_path / "run", steps=40, chunk_steps=10, warmup_steps=10, evaluation={"every": 10})
+    losses = run.progress["critic_loss"]
+    assert np.isnan(losses[0])
+    assert np.isfinite(losses[1:]).all()
+
+
+def test_the_policy_acts_in_the_environments_bounds_and_the_step_reward_speaks_its_units(tmp_path: Path) -> None:
+    run = train(tmp_path / "run")
+    obs = np.zeros((3, run.spec.obs_dim), np.float32)
+    action = run.policy(seed=0)(obs)
+    assert action.shape == (3, *run.spec.action_shape)
+    assert (action >= run.spec.action_low).all() and (action <= run.spec.action_high).all()
+    reward = run.step_reward(obs, action)
+    assert reward.shape == (3,)
+    one = run.step_reward(obs[0], action[0])
+    np.testing.assert_allclose(one, reward[0], rtol=1e-5)
+
+
+def test_one_program_per_number_of_updates_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from diaster import learner as module
+
+    made = []
+
+    class Watched(module.Learner):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            made.append(self)
+
+    monkeypatch.setattr("diaster.training.Learner", Watched)
+    config = build_config(env="Toy-v0", **{**SMALL, "steps": 400, "seeds": 2})
+    run_training(config, tmp_path / "run", Silent())
+    (learner,) = made
+    # 40 and, at the warm-up's end, 20 steps per chunk: two numbers of updates at most.
+    assert learner._fit_decomposer._cache_size() <= 2
+    assert learner._fit_agent._cache_size() <= 2
+    assert learner._ingest._cache_size() == 1
+
+
+def test_a_poor_fit_late_in_a_run_is_warned_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tmp_path / "run", steps=400, decomposer={"updates": 0})
+    assert capsys.readouterr().err.count("explain little of the returns") == 1
+
+
+def test_the_decomposer_is_owed_the_updates_of_the_warm_up() -> None:
+    config = build_config(env="x")
+    assert updates_due(config.decomposer, 5000) == 1250
+    assert updates_due(config.learner, 0) == 0
+
+
+def test_chunks_meet_the_warm_up_and_the_last_step() -> None:
+    config, _ = resolve(build_config(env="Toy-v0", **{**SMALL, "warmup_steps": 50, "steps": 130}))
+    assert chunk_ends(config) == [40, 50, 80, 120, 130]
+    assert [
+        end for before, end in zip([0, 40, 50, 80], [40, 50, 80, 120], strict=True) if crosses(60, before, end)
+    ] == [
+        80,
+        120,
+    ]
