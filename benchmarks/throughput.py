@@ -25,7 +25,7 @@ import json, sys, time
 from pathlib import Path
 from diaster.config import build_config
 from diaster.report import Silent
-from diaster.train import run_training
+from diaster.training import run_training
 
 class Marks(Silent):
     def __init__(self): self.marks = []

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+# Tests compile much and run little: three quarters of their time would go into optimising tiny programs.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
 
 Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
 

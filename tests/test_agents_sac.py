@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -11,6 +13,9 @@ from diaster.agents import Transition
 from diaster.agents.sac import make_sac
 from diaster.config import SacConfig
 from diaster.types import EnvSpec
+
+# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
+jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 SPEC = EnvSpec("Made-up", 2, 1, -np.ones(1, np.float32), np.ones(1, np.float32), (1,), 10)
 RATE, TARGET_RATE, DISCOUNT, TEMPERATURE = 3e-3, 0.25, 0.9, 0.8
@@ -29,7 +34,7 @@ agent = make_sac(
 traces = []
 
 
-@jax.jit
+@jit
 def update(*arguments):
     """One program for all tests: all batches have one shape."""
     traces.append(len(arguments))  # runs when JAX traces, not when the program runs
@@ -161,7 +166,7 @@ def test_two_seeds_in_one_program_equal_two_single_updates(fresh):
     noise = np.random.default_rng(0).normal(size=(2, 2, BATCH, 1)).astype(np.float32)
     states = jax.tree.map(lambda *leaves: np.stack(leaves), fresh, other)
     batches = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), batch)
-    together = jax.jit(jax.vmap(agent.update))(states, batches, noise)
+    together = jit(jax.vmap(agent.update))(states, batches, noise)
     for position, state in enumerate((fresh, other)):
         single = update(state, batch, noise[position])
         of_seed = jax.tree.map(lambda leaf, position=position: leaf[position], together)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import numpy as np
@@ -12,6 +12,9 @@ from diaster import replay
 from diaster.config import build_config, validate
 from diaster.registry import METHODS, make_decomposer
 from diaster.types import EnvSpec, Episode
+
+# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
+jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 OBS, ACTIONS, HORIZON, CAPACITY = 3, 2, 3, 64
 SPEC = EnvSpec("Made-up", OBS, ACTIONS, -np.ones(2, np.float32), np.ones(2, np.float32), (2,), HORIZON)
@@ -62,7 +65,7 @@ class Subject:
             self.traces[name] += 1  # runs when JAX traces, not when the program runs
             return function(*arguments)
 
-        return jax.jit(traced)
+        return jit(traced)
 
     def init(self, seed: int):
         # Not compiled whole: all variants share its single operations.
@@ -86,7 +89,7 @@ class Subject:
 
 
 subject = cache(Subject)
-insert = jax.jit(replay.insert)
+insert = jit(replay.insert)
 empty_store = cache(lambda: replay.init_store(CAPACITY, OBS, ACTIONS))
 
 
@@ -135,7 +138,7 @@ def test_every_registered_method_is_under_this_contract():
 @each_variant
 def test_a_block_with_more_padding_gives_the_same_state_and_the_same_batches(name):
     one, episodes = subject(name), random_episodes(0)
-    ingest = jax.jit(one.decomposer.ingest)
+    ingest = jit(one.decomposer.ingest)
     states, batches = [], []
     for n_rows in (32, 80):
         block = block_of(episodes, n_rows)
@@ -155,7 +158,7 @@ def test_two_seeds_in_one_program_equal_two_single_runs(name):
 
     states = together(*(one.ingest(one.init(seed), block) for seed, block in zip(seeds, blocks, strict=True)))
     stores = together(*(insert(empty_store(), block) for block in blocks))
-    draw, update = jax.jit(jax.vmap(one.decomposer.draw)), jax.jit(jax.vmap(one.decomposer.update))
+    draw, update = jit(jax.vmap(one.decomposer.draw)), jit(jax.vmap(one.decomposer.update))
     for keys in zip(*(update_keys(seed, 3) for seed in seeds), strict=True):
         states, metrics = update(states, draw(states, stores, jax.numpy.stack(keys)))
     for position, seed in enumerate(seeds):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from functools import cache
+from functools import cache, partial
 from itertools import product
 
 import jax
@@ -21,17 +21,20 @@ from diaster.config import DiasterConfig
 from diaster.decompose import Decomposer, diaster
 from diaster.types import EnvSpec, Episode
 
+# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
+jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
 OBS, ACTIONS, HIDDEN = 2, 1, 4
 INPUTS = OBS + ACTIONS
 SPEC = EnvSpec("Made-up", OBS, ACTIONS, -np.ones(1, np.float32), np.ones(1, np.float32), (1,), 5)
 TINY = 1e-30
 
 # Compiled whole, and each only once for a shape: compiling is what these tests spend their time on.
-draw_segments = jax.jit(packing.draw_segments, static_argnums=(2, 3, 4))
-rows_of_segments = jax.jit(packing.rows_of_segments, static_argnums=2)
-pack_episodes = jax.jit(packing.pack_episodes, static_argnums=(1, 2))
-reward_differences = jax.jit(diaster.reward_differences, static_argnums=1)
-insert = jax.jit(replay.insert)
+draw_segments = jit(packing.draw_segments, static_argnums=(2, 3, 4))
+rows_of_segments = jit(packing.rows_of_segments, static_argnums=2)
+pack_episodes = jit(packing.pack_episodes, static_argnums=(1, 2))
+reward_differences = jit(diaster.reward_differences, static_argnums=1)
+insert = jit(replay.insert)
 
 
 def float64() -> contextlib.AbstractContextManager[object]:
@@ -138,7 +141,7 @@ class Packed:
         with float64():
             keys = jax.random.split(jax.random.key(n_cuts), len(LENGTHS))
             draw = jax.vmap(lambda key, length: packing.draw_cuts(key, length, n_cuts, HORIZON))
-            flags = np.asarray(jax.jit(draw)(keys, np.array(LENGTHS)))
+            flags = np.asarray(jit(draw)(keys, np.array(LENGTHS)))
             rows = jax.tree.map(np.asarray, pack_episodes(np.array(LENGTHS), 2, ROW))
         inputs = rng.normal(size=(ROW, 2, INPUTS)) * 3.0  # padding holds numbers that must not matter
         for time, row in zip(*np.nonzero(rows.valid), strict=True):
@@ -158,8 +161,8 @@ def loss_with(net, penalty, batch, config: DiasterConfig):
     return diaster.sub_trajectory_loss(net, dataclasses.replace(config, variance_penalty=penalty), batch)
 
 
-loss_of = jax.jit(loss_with, static_argnums=3)
-loss_and_gradient = jax.jit(jax.value_and_grad(loss_with, has_aux=True), static_argnums=3)
+loss_of = jit(loss_with, static_argnums=3)
+loss_and_gradient = jit(jax.value_and_grad(loss_with, has_aux=True), static_argnums=3)
 
 
 def test_the_batch_under_test_packs_all_lengths_and_leaves_one_out():
@@ -308,7 +311,7 @@ def make(**settings):
 @pytest.fixture(scope="module")
 def fresh():
     """Diaster before it has seen anything; no setting of the tests below changes that state."""
-    return jax.jit(make().init, static_argnums=1)(jax.random.key(0), _Hashable(SPEC))
+    return jit(make().init, static_argnums=1)(jax.random.key(0), _Hashable(SPEC))
 
 
 class _Hashable:
@@ -337,7 +340,7 @@ def block_of(episodes: list[Episode], n_rows: int = 128, n_episodes: int = 64) -
     return replay.make_block(episodes, n_rows, n_episodes, OBS, ACTIONS)
 
 
-ingest = jax.jit(make().ingest)
+ingest = jit(make().ingest)
 
 
 def after(state, blocks: list[list[Episode]]):
@@ -403,7 +406,7 @@ def test_the_step_reward_sees_normalised_and_clipped_observations_and_plain_acti
     action = np.linspace(-1.0, 1.0, len(obs), dtype=np.float32)[:, None]
     seen = normalised(episodes, obs) if normalize else obs
     expected = plain_mlp(state.step_reward, np.concatenate([seen, action], axis=-1))[:, 0]
-    reward = jax.jit(make(normalize_inputs=normalize).reward)(state, obs, action)
+    reward = jit(make(normalize_inputs=normalize).reward)(state, obs, action)
     np.testing.assert_allclose(reward, expected, rtol=1e-3, atol=1e-3)
     if normalize:
         np.testing.assert_array_equal(seen[-1], [10.0, -10.0])
@@ -428,7 +431,7 @@ def test_a_batch_holds_the_steps_its_rows_name_and_the_return_of_their_episode(f
     decomposer = make(segments=segments, normalize_inputs=False, return_scale=4.0, batch_episodes=3, **shape)
     lengths = (5, 1, 2, 4, 3)
     store = store_of(numbered_episodes(lengths))
-    draw, seen = jax.jit(decomposer.draw), set()
+    draw, seen = jit(decomposer.draw), set()
     for seed in range(20):
         batch = jax.device_get(draw(fresh, store, jax.random.key(seed)))
         rows = batch.rows
@@ -465,7 +468,7 @@ def seen_by_nets(episodes: list[Episode], episode: Episode):
 
 def draw_and_update(decomposer: Decomposer):
     """A fresh batch and one gradient step on it, compiled apart."""
-    draw, update = jax.jit(decomposer.draw), jax.jit(decomposer.update)
+    draw, update = jit(decomposer.draw), jit(decomposer.update)
     return lambda state, store, key: update(state, draw(state, store, key))
 
 
@@ -580,7 +583,7 @@ def test_labels_are_the_differences_from_the_first_step_of_each_episode(fresh, h
     episodes = random_episodes(4, 6)
     state = after(fresh, [episodes])
     decomposer = make(reward_source="difference", segments="all", head=head)
-    labels = jax.jit(decomposer.label)(state, *end_to_end(episodes))
+    labels = jit(decomposer.label)(state, *end_to_end(episodes))
     net = copies(state.sub_reward)
     plain = [plain_differences(gru_values(net, seen_by_nets(episodes, e)), head)[0] for e in episodes]
     np.testing.assert_allclose(np.asarray(labels)[:, 0], np.concatenate(plain), atol=2e-4)
@@ -590,7 +593,7 @@ def test_labels_of_a_net_trained_on_short_segments_are_differences_inside_such_s
     episodes = random_episodes(5, 6)
     state = after(fresh, [episodes])
     decomposer = make(reward_source="difference", segments="sampled", segment_length=2)
-    labels = jax.jit(decomposer.label)(state, *end_to_end(episodes))
+    labels = jit(decomposer.label)(state, *end_to_end(episodes))
     net, plain = copies(state.sub_reward), []
     for episode in episodes:
         parts = np.split(seen_by_nets(episodes, episode), range(2, episode.length, 2))
@@ -622,5 +625,5 @@ def test_sampled_segments_find_the_hidden_reward_of_made_up_episodes(fresh):
     assert losses[-200:].mean() < 0.2 * losses[:100].mean()
     obs = np.concatenate([episode.obs[:-1] for episode in episodes])
     action = np.concatenate([episode.action for episode in episodes])
-    found = np.asarray(jax.jit(decomposer.reward)(state, obs, action))
+    found = np.asarray(jit(decomposer.reward)(state, obs, action))
     assert np.corrcoef(found, np.concatenate(rewards))[0, 1] > 0.9

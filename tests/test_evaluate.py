@@ -124,4 +124,11 @@ def test_held_out_episodes_are_spread_over_the_whole_run_and_hold_the_newest() -
 
 def test_one_evaluation_is_kept_whole_even_where_it_is_larger_than_the_room() -> None:
     episode = EvaluationEpisode(Episode(np.zeros((2, 1)), np.zeros((1, 1)), 1.0, True), None)
+    held_out = HeldOut(7)
+    assert len(held_out.add(0, [episode] * 5)) == 5
+    assert len(held_out.add(1, [episode] * 5)) == 5
     assert len(HeldOut(2).add(0, [episode] * 5)) == 5
+
+
+def test_a_constant_side_has_no_correlation_also_where_its_mean_is_rounded():
+    assert math.isnan(pearson(np.arange(1000.0), np.full(1000, 0.1, np.float32)))

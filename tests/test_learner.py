@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import jax
 import numpy as np
-import pytest
 
-import diaster.learner as module
 from diaster.agents.sac import make_sac
 from diaster.config import DiasterConfig, SacConfig
 from diaster.decompose.diaster import make_diaster
-from diaster.learner import Learner, batches_drawn_ahead
+from diaster.learner import Learner
 from diaster.reward_model import RewardModel
 from diaster.types import EnvSpec, Episode
 
@@ -89,27 +87,3 @@ def test_a_seed_that_is_not_ready_keeps_its_nets() -> None:
         np.testing.assert_array_equal(old[1], new[1])
     assert not np.array_equal(before.agent.actor[0].weight[0], after.agent.actor[0].weight[0])
     assert np.isfinite(metrics["critic_loss"][0]) and np.isnan(metrics["critic_loss"][1])
-
-
-def test_drawing_ahead_takes_a_divisor_and_stays_below_its_budget() -> None:
-    def small(index: object) -> np.ndarray:
-        return np.zeros(4, np.float32)
-
-    def huge(index: object) -> np.ndarray:
-        return np.zeros(2**25, np.float32)
-
-    assert batches_drawn_ahead(small, 50) == 50
-    assert batches_drawn_ahead(huge, 50) == 1
-
-
-def test_how_many_batches_are_drawn_ahead_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    random = np.random.default_rng(3)
-    episodes = [random_episode(random) for _ in range(6)]
-    weights = []
-    for budget in (module.DRAWN_AHEAD_BYTES, 1):
-        monkeypatch.setattr(module, "DRAWN_AHEAD_BYTES", budget)
-        learner, _ = make_learner()
-        learner.ingest([episodes])
-        learner.fit_decomposer(np.array([True]), 0, 6)
-        weights.append(np.asarray(learner.state.decomposer.step_reward[1].weight))
-    np.testing.assert_allclose(weights[0], weights[1], atol=1e-6)

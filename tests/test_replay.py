@@ -7,6 +7,7 @@ start of the run, so a wrong gather shows as a wrong number.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +17,17 @@ import pytest
 from diaster import replay
 from diaster.types import Episode
 
+# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
+jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
 OBS, ACTIONS = 2, 1
 CAPACITY, BLOCK_ROWS, BLOCK_EPISODES = 50, 40, 12
 
-insert = jax.jit(replay.insert)
-gather_transitions = jax.jit(replay.gather_transitions)
-gather_steps = jax.jit(replay.gather_steps)
-draw_steps = jax.jit(replay.draw_steps, static_argnums=2)
-draw_episodes = jax.jit(replay.draw_episodes, static_argnums=(2, 3))
+insert = jit(replay.insert)
+gather_transitions = jit(replay.gather_transitions)
+gather_steps = jit(replay.gather_steps)
+draw_steps = jit(replay.draw_steps, static_argnums=2)
+draw_episodes = jit(replay.draw_episodes, static_argnums=(2, 3))
 
 
 class Ledger:
@@ -242,7 +246,7 @@ def test_episodes_are_drawn_in_proportion_to_their_length_or_uniformly(wrapped, 
 
 
 def test_insertion_may_be_given_the_old_ring_to_write_into():
-    donating = jax.jit(replay.insert, donate_argnums=0)
+    donating = jit(replay.insert, donate_argnums=0)
     rng = np.random.default_rng(5)
     store, kept, ledger = (
         replay.init_store(CAPACITY, OBS, ACTIONS),
@@ -263,7 +267,7 @@ def test_seeds_side_by_side_keep_their_own_episodes():
     rng = np.random.default_rng(6)
     ledgers = [Ledger() for _ in range(3)]
     stores = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), replay.init_store(CAPACITY, OBS, ACTIONS))
-    all_insert = jax.jit(jax.vmap(replay.insert), donate_argnums=0)
+    all_insert = jit(jax.vmap(replay.insert), donate_argnums=0)
     for _ in range(15):
         blocks = [random_block(ledger, rng, longest) for ledger, longest in zip(ledgers, (2, 10, 30), strict=True)]
         stores = all_insert(stores, jax.tree.map(lambda *parts: np.stack(parts), *blocks))
@@ -275,7 +279,7 @@ def test_seeds_side_by_side_keep_their_own_episodes():
         steps = replay.draw_steps(store, key, 64)
         return steps, replay.gather_transitions(store, steps)
 
-    steps, drawn = jax.jit(jax.vmap(draw))(stores, jax.random.split(jax.random.key(0), 3))
+    steps, drawn = jit(jax.vmap(draw))(stores, jax.random.split(jax.random.key(0), 3))
     np.testing.assert_array_equal(drawn.action[..., 0], steps)
     for position, ledger in enumerate(ledgers):
         assert ledger.live[0][2] <= int(steps[position].min()) <= int(steps[position].max()) < ledger.step

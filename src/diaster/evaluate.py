@@ -43,9 +43,11 @@ class HeldOut:
         """Add a numbered evaluation, let others go where they are too many, and return what is kept."""
         self._keep(evaluation)
         self._episodes[evaluation] = list(episodes)
-        while len(self._episodes) > 1 and sum(map(len, self._episodes.values())) > self._most:
+        while self._stride <= evaluation and sum(map(len, self._episodes.values())) > self._most:
             self._stride *= 2
             self._keep(evaluation)
+        if sum(map(len, self._episodes.values())) > self._most:
+            self._episodes = {evaluation: self._episodes[evaluation]}
         return [episode for kept in self._episodes.values() for episode in kept]
 
     def _keep(self, newest: int) -> None:
@@ -82,6 +84,8 @@ def diagnose(episodes: Sequence[EvaluationEpisode], rewards: Sequence[NDArray[np
 
 def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     """Pearson's correlation; NaN where one side is constant."""
-    x, y = x - x.mean(), y - y.mean()
-    norm = np.sqrt((x**2).sum() * (y**2).sum())
-    return float((x * y).sum() / norm) if norm > 1e-12 else float("nan")
+    sides = [np.asarray(side, np.float64) for side in (x, y)]
+    if any(side.std() <= 1e-9 * (1e-9 + np.abs(side).max()) for side in sides):
+        return float("nan")
+    x, y = (side - side.mean() for side in sides)
+    return float((x * y).sum() / np.sqrt((x**2).sum() * (y**2).sum()))

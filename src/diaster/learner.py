@@ -7,7 +7,6 @@ of the update, so they do not depend on the seeds beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -33,7 +32,6 @@ from diaster.types import EnvSpec, Episode, FloatArray, Stream
 
 MIN_BLOCK_ROWS = 256
 LABEL_ROWS = 64  # rows per call that renews labels
-DRAWN_AHEAD_BYTES = 32 * 2**20  # of batches per seed
 
 
 class LearnerState(NamedTuple):
@@ -79,14 +77,11 @@ class Learner:
         self.labels: Array | None = None
         if decomposer.label is not None:
             self.labels = jax.device_put(jnp.zeros((len(seeds), capacity)), device)
-        # On a GPU the same command gives the same bytes only if kernels are not chosen by timing them.
-        exact = {"xla_gpu_deterministic_ops": True, "xla_gpu_autotune_level": 0} if device.platform == "gpu" else None
-        compiled = partial(jax.jit, compiler_options=exact)
-        self._ingest = compiled(jax.vmap(self._ingest_one), donate_argnums=(0, 1))
+        self._ingest = jax.jit(jax.vmap(self._ingest_one), donate_argnums=(0, 1))
         # One trace per number of updates: the schedule gives at most two.
-        self._fit_decomposer = compiled(self._fit_decomposers, static_argnums=4, donate_argnums=0)
-        self._fit_agent = compiled(self._fit_agents, static_argnums=6, donate_argnums=0)
-        self._relabel = compiled(jax.vmap(self._relabel_one), donate_argnums=2)
+        self._fit_decomposer = jax.jit(self._fit_decomposers, static_argnums=4, donate_argnums=0)
+        self._fit_agent = jax.jit(self._fit_agents, static_argnums=6, donate_argnums=0)
+        self._relabel = jax.jit(jax.vmap(self._relabel_one), donate_argnums=2)
 
     def ingest(self, episodes: Sequence[Sequence[Episode]]) -> None:
         """Store the finished episodes of every seed and let the decomposer see their statistics."""
@@ -160,10 +155,11 @@ class Learner:
         self, states: Any, stores: EpisodeStore, ready: Array, first_update: Array, n_updates: int
     ) -> tuple[Any, Metrics]:
         def fit_one(state: Any, store: EpisodeStore, is_ready: Array, seed_key: Array) -> tuple[Any, Metrics]:
-            def draw(index: Array) -> Any:
-                return self._decomposer.draw(state, store, stream_key(seed_key, Stream.UPDATE_DECOMPOSER, index))
+            def update(state: Any, index: Array) -> tuple[Any, Metrics]:
+                key = stream_key(seed_key, Stream.UPDATE_DECOMPOSER, index)
+                return self._decomposer.update(state, self._decomposer.draw(state, store, key))
 
-            new, metrics = _scan_updates(draw, self._decomposer.update, state, first_update, n_updates, is_ready)
+            new, metrics = _scan_updates(update, state, first_update, n_updates, is_ready)
             return new, metrics | {"return_scale": self._decomposer.scale(new)}
 
         return jax.vmap(fit_one)(states, stores, ready, self._seed_keys)
@@ -186,7 +182,7 @@ class Learner:
             is_ready: Array,
             seed_key: Array,
         ) -> tuple[Any, Metrics]:
-            def draw(index: Array) -> tuple[Transition, Array]:
+            def update(state: Any, index: Array) -> tuple[Any, Metrics]:
                 draw_key, noise_key = jax.random.split(stream_key(seed_key, Stream.UPDATE_AGENT, index))
                 steps = draw_steps(store, draw_key, self._batch_size)
                 drawn = gather_transitions(store, steps)
@@ -196,12 +192,9 @@ class Learner:
                     reward = label[steps % label.shape[0]]
                 # The one place where a learner's reward is filled.
                 batch = Transition(drawn.obs, drawn.action, reward, drawn.next_obs, drawn.terminal)
-                return batch, self._agent.noise(noise_key, batch)
+                return self._agent.update(state, batch, self._agent.noise(noise_key, batch))
 
-            def update(state: Any, drawn: tuple[Transition, Array]) -> tuple[Any, Metrics]:
-                return self._agent.update(state, *drawn)
-
-            return _scan_updates(draw, update, state, first_update, n_updates, is_ready)
+            return _scan_updates(update, state, first_update, n_updates, is_ready)
 
         return jax.vmap(fit_one)(states, decomposer_states, stores, labels, ready, self._seed_keys)
 
@@ -233,32 +226,9 @@ class Learner:
 
 
 def _scan_updates(
-    draw: Callable[[Array], Any],
-    update: Callable[[Any, Any], tuple[Any, Metrics]],
-    state: Any,
-    first_update: Array,
-    n_updates: int,
-    ready: Array,
+    update: Callable[[Any, Array], tuple[Any, Metrics]], state: Any, first_update: Array, n_updates: int, ready: Array
 ) -> tuple[Any, Metrics]:
-    """Numbered updates in one loop, on batches drawn many at a time.
-
-    Drawing is many tiny operations; outside the sequential loop they are a few large ones. A seed that is not
-    ready keeps its state: under vmap a branch would run both sides anyway.
-    """
-    index = first_update + jnp.arange(n_updates)
-    n_drawn = batches_drawn_ahead(draw, n_updates)
-
-    def draw_and_update(state: Any, index: Array) -> tuple[Any, Metrics]:
-        return jax.lax.scan(update, state, jax.vmap(draw)(index))
-
-    new, metrics = jax.lax.scan(draw_and_update, state, index.reshape(-1, n_drawn))
+    """Numbered updates in one loop. A seed that is not ready keeps its state: a branch would run both sides."""
+    new, metrics = jax.lax.scan(update, state, first_update + jnp.arange(n_updates))
     kept = jax.tree.map(lambda after, before: jnp.where(ready, after, before), new, state)
     return kept, {name: jnp.where(ready, values.mean(), jnp.nan) for name, values in metrics.items()}
-
-
-def batches_drawn_ahead(draw: Callable[[Array], Any], n_updates: int) -> int:
-    """The largest divisor of the number of updates whose batches stay below a modest size."""
-    batch = jax.eval_shape(draw, np.int32(0))
-    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(batch))
-    most = max(1, DRAWN_AHEAD_BYTES // size)
-    return max(n for n in range(1, n_updates + 1) if n_updates % n == 0 and n <= most)

@@ -31,10 +31,10 @@ def draw_cuts(key: Array, length: Array, n_cuts: int, horizon: int) -> Array:
     time = jnp.arange(horizon)
     if n_cuts == 0:
         return time == 0
-    if n_cuts >= horizon - 1:
-        return time < length
     if n_cuts == 1:
         return (time == 0) | (time == jax.random.randint(key, (), 0, jnp.maximum(length, 1)))
+    if n_cuts >= horizon - 1:
+        return time < length
     may_cut = (time >= 1) & (time < length)
     score = jnp.where(may_cut, jax.random.uniform(key, (horizon,)), -1.0)
     best, chosen = jax.lax.top_k(score, n_cuts)

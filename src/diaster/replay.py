@@ -7,6 +7,7 @@ stored step has no reward.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -76,21 +77,20 @@ class Transitions(NamedTuple):
 def init_store(capacity: int, obs_dim: int, action_dim: int) -> EpisodeStore:
     """An empty ring for `capacity` observations."""
     slots = capacity // 2 + 1  # the shortest episode takes two rows
-    zero = jnp.zeros((), jnp.int32)
-    table = jnp.zeros((slots,), jnp.int32)
+    zeros = partial(jnp.zeros, dtype=jnp.int32)  # no array twice: a store may be donated
     return EpisodeStore(
         obs=jnp.zeros((capacity, obs_dim)),
         action=jnp.zeros((capacity, action_dim)),
-        episode=jnp.zeros((capacity,), jnp.int32),
-        first_row=table,
-        first_step=table,
-        length=table,
+        episode=zeros((capacity,)),
+        first_row=zeros((slots,)),
+        first_step=zeros((slots,)),
+        length=zeros((slots,)),
         episode_return=jnp.zeros((slots,)),
         terminated=jnp.zeros((slots,), bool),
-        oldest=zero,
-        newest=zero,
-        next_row=zero,
-        next_step=zero,
+        oldest=zeros(()),
+        newest=zeros(()),
+        next_row=zeros(()),
+        next_step=zeros(()),
     )
 
 

@@ -370,7 +370,12 @@ def use_compilation_cache() -> None:
     """Keep compiled programs between runs, unless the user has arranged that already."""
     if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
         home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(Path(home) / "diaster" / "jax"))  # type: ignore[no-untyped-call]
+        for name, value in (
+            ("jax_compilation_cache_dir", str(Path(home) / "diaster" / "jax")),
+            # A GPU's kernels are chosen by timing: a program that is compiled again may round otherwise. Keep them all.
+            ("jax_persistent_cache_min_compile_time_secs", 0.0),
+        ):
+            jax.config.update(name, value)  # type: ignore[no-untyped-call]
 
 
 def describe_machine(device: jax.Device) -> dict[str, Any]:

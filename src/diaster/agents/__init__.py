@@ -34,7 +34,7 @@ class Agent(NamedTuple):
 
     init: Callable[[Array, EnvSpec], State]
     noise: Callable[[Array, Transition], Array]
-    """The random numbers an update on such a batch needs; they are drawn ahead, for many updates at once."""
+    """The random numbers an update on such a batch needs."""
     update: Callable[[State, Transition, Array], tuple[State, Metrics]]
     """One gradient step on a batch, with its noise."""
     policy: Callable[[State], MLP]

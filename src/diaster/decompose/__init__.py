@@ -25,7 +25,7 @@ class Decomposer(NamedTuple):
     ingest: Callable[[State, EpisodeBlock], State]
     """Take in the statistics of new episodes."""
     draw: Callable[[State, EpisodeStore, Array], Any]
-    """A fresh batch. It may depend on what `ingest` keeps, not on what `update` changes: batches are drawn ahead."""
+    """A fresh batch. It may depend on what `ingest` keeps, not on what `update` changes."""
     update: Callable[[State, Any], tuple[State, Metrics]]
     """One gradient step on a batch."""
     reward: Callable[[State, Array, Array], Array]
