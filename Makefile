@@ -4,13 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := build/venv-bench
 PIP_INSTALL := -m pip install -q --disable-pip-version-check
-# A CPU build of PyTorch, which SBX needs: without it, pip would fetch gigabytes of CUDA libraries.
+# SBX needs PyTorch. Pinned, so that pip takes a CPU build where one is at hand and not the newest with its CUDA packages.
 TORCH := torch==2.13.0
-TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv test check format bench results constraints clean
+.PHONY: help demo venv test check format bench synthetic results constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,9 +43,12 @@ bench: $(BENCH)/.installed ## measure steps per second, beside SBX's SAC (in an 
 
 $(BENCH)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/python $(PIP_INSTALL) --retries 1 --extra-index-url $(TORCH_INDEX) -c constraints.txt '$(TORCH)'
+	$(BENCH)/bin/python $(PIP_INSTALL) -c constraints.txt '$(TORCH)'
 	$(BENCH)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[bench]'
 	@touch $@
+
+synthetic: venv ## recover known step rewards from totals alone, default and paper (two minutes)
+	$(BIN)/python benchmarks/synthetic.py
 
 results: venv ## train what docs/results.md shows (long; meant for a GPU)
 	$(BIN)/python benchmarks/results.py

@@ -23,6 +23,7 @@ from pathlib import Path
 DIASTER = """
 import json, sys, time
 from pathlib import Path
+spawned = float(sys.argv[5])
 from diaster.config import build_config
 from diaster.report import Silent
 from diaster.training import run_training
@@ -33,11 +34,12 @@ class Marks(Silent):
 
 env, steps, seeds, out = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
 reporter = Marks()
+imported = time.time() - spawned
 config = build_config(env=env, steps=steps, seeds=seeds, warmup_steps=1000)
 run = run_training(config, out, reporter)
 marks = [mark for mark in reporter.marks if mark[0] >= 2000]  # compiled, and the first evaluations are behind
 speed = seeds * (marks[-1][0] - marks[0][0]) / (marks[-1][1] - marks[0][1])
-start_up = run.metadata["seconds_to_first_learning"]
+start_up = imported + run.metadata["seconds_to_first_learning"]
 print(json.dumps({"speed": speed, "start_up": start_up, "device": run.metadata["device"]}))
 """
 
@@ -88,7 +90,15 @@ def main() -> None:
         cache = Path(folder) / "cache"
         for repetition in range(arguments.repeat):
             out = Path(folder) / f"run{repetition}"
-            result = measure(DIASTER, arguments.env, str(arguments.steps), str(arguments.seeds), str(out), cache=cache)
+            result = measure(
+                DIASTER,
+                arguments.env,
+                str(arguments.steps),
+                str(arguments.seeds),
+                str(out),
+                str(time.time()),
+                cache=cache,
+            )
             shutil.rmtree(out)
             ours.append(float(result["speed"]))
             starts.append(float(result["start_up"]))

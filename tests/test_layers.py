@@ -23,6 +23,7 @@ ORDER = [
     "registry",
     "reward_model",
     "learner",
+    "machine",
     "records",
     "run",
     "report",

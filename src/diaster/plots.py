@@ -79,8 +79,9 @@ def plot_learning_curves(paths: list[Path], out: Path) -> None:
                     alpha=0.2,
                     linewidth=0,
                 )
+            marker = "o" if len(curve.steps) <= 30 else None  # more of them would hide the line
             axes.plot(
-                curve.steps, curve.mean, color=colour, linewidth=2.0, label=curve.label, marker="o", markersize=2.5
+                curve.steps, curve.mean, color=colour, linewidth=2.0, label=curve.label, marker=marker, markersize=3
             )
         axes.set_xlabel("environment steps per seed")
         axes.set_ylabel("return of an episode")

@@ -7,15 +7,10 @@ never seconds, so a run depends on its settings and seeds alone.
 from __future__ import annotations
 
 import dataclasses
-import os
-import platform
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +23,9 @@ from diaster.envs import describe_env, find_horizon, import_modules, make_env
 from diaster.errors import DiasterError
 from diaster.evaluate import HeldOut, diagnose, return_statistics
 from diaster.learner import Learner
+from diaster.machine import check_memory, describe_machine, find_device, use_compilation_cache
 from diaster.records import Row, RunWriter, free_directory
 from diaster.registry import make_agent, make_decomposer
-from diaster.replay import store_bytes
 from diaster.report import Progress, Reporter, Silent, make_reporter
 from diaster.reward_model import RewardModel
 from diaster.run import Run, leaf_names
@@ -65,6 +60,7 @@ def train(
 
 def run_training(config: RunConfig, out: Path | None, reporter: Reporter, tensorboard: bool = False) -> Run:
     """Train as configured; every complaint about the input comes before anything is written."""
+    start = time.perf_counter()
     config, spec = resolve(config)
     device = find_device(config.device)
     capacity = ring_rows(config)
@@ -74,7 +70,7 @@ def run_training(config: RunConfig, out: Path | None, reporter: Reporter, tensor
     use_compilation_cache()
     board = Board(out) if tensorboard else None
     with jax.default_device(device):
-        trainer = Trainer(config, spec, capacity, device, reporter, writer, board)
+        trainer = Trainer(config, spec, capacity, device, reporter, writer, board, start)
         try:
             trainer.run()
         finally:
@@ -93,7 +89,8 @@ class Trainer:
         device: jax.Device,
         reporter: Reporter,
         writer: RunWriter,
-        board: Board | None = None,
+        board: Board | None,
+        start: float,
     ) -> None:
         self._config, self._spec, self._reporter, self._writer, self._board = config, spec, reporter, writer, board
         decomposer, agent = make_decomposer(config, spec.horizon), make_agent(config)
@@ -109,7 +106,7 @@ class Trainer:
         self._last_rows: list[Row] = []
         self._decomposer_updates = self._agent_updates = 0
         self._warned = False
-        self._start = time.perf_counter()
+        self._start = start
         self._first_learning: float | None = None
 
     def run(self) -> None:
@@ -206,8 +203,8 @@ class Trainer:
             self._warned = True
             self._reporter.warn(
                 f"at step {end} the step rewards explain little of the returns (fit_r2 {np.mean(fits):.2f}); "
-                "the policy may be following noise. More decomposer updates (--decomposer.updates) or longer segments "
-                "(--decomposer.segment-length) may help."
+                "the policy may be following noise. Where episodes are few, fewer decomposer updates "
+                "(--decomposer.updates) keep it from remembering them; where they are many, more may help."
             )
 
     def _tensors(self) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
@@ -324,87 +321,3 @@ def ring_rows(config: RunConfig) -> int:
     """Rows to set aside: the capacity, or less where the run cannot fill it."""
     assert isinstance(config.horizon, int)
     return min(config.replay.capacity, 2 * (config.steps + config.horizon + config.chunk_steps))
-
-
-def find_device(wanted: str) -> jax.Device:
-    """The device to learn on."""
-    if wanted == "cpu":
-        return jax.devices("cpu")[0]
-    try:
-        return jax.devices("gpu")[0]
-    except RuntimeError:
-        if wanted == "gpu":
-            raise DiasterError(
-                "a GPU was asked for and JAX finds none; install the GPU version with pip install 'diaster[cuda]', "
-                "or use --device cpu."
-            ) from None
-    return jax.devices()[0]
-
-
-def check_memory(config: RunConfig, spec: EnvSpec, capacity: int, device: jax.Device) -> None:
-    """Refuse a replay that cannot fit, before it is tried."""
-    needed = len(config.seeds) * store_bytes(capacity, spec.obs_dim, spec.action_dim)
-    available = device_memory(device)
-    if available is not None and needed > 0.9 * available:
-        raise DiasterError(
-            f"the replay needs {needed / 1e9:.1f} GB ({len(config.seeds)} × {capacity} observations of "
-            f"{spec.obs_dim} numbers) and {available / 1e9:.1f} GB are free on the {device.platform}; "
-            "use fewer seeds or a smaller --replay.capacity."
-        )
-
-
-def device_memory(device: jax.Device) -> int | None:
-    """Free bytes, where the platform tells."""
-    if device.platform != "cpu":
-        statistics = device.memory_stats() or {}
-        limit = statistics.get("bytes_limit")
-        return None if limit is None else int(limit - statistics.get("bytes_in_use", 0))
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
-
-
-def use_compilation_cache() -> None:
-    """Keep compiled programs between runs, unless the user has arranged that already."""
-    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
-        home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-        for name, value in (
-            ("jax_compilation_cache_dir", str(Path(home) / "diaster" / "jax")),
-            # A GPU's kernels are chosen by timing: a program that is compiled again may round otherwise. Keep them all.
-            ("jax_persistent_cache_min_compile_time_secs", 0.0),
-        ):
-            jax.config.update(name, value)  # type: ignore[no-untyped-call]
-
-
-def describe_machine(device: jax.Device) -> dict[str, Any]:
-    """What a reader of the run has to know to repeat it."""
-    packages = ("diaster", "jax", "jaxlib", "numpy", "optax", "gymnasium", "mujoco")
-    versions = {}
-    for package in packages:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return {
-        "command": sys.argv,
-        "commit": git_commit(),
-        "versions": {"python": platform.python_version(), **versions},
-        "device": device.device_kind,
-        "platform": device.platform,
-        "cores": os.cpu_count(),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-
-
-def git_commit() -> str | None:
-    """The commit of the checkout this package runs from, where there is one."""
-    here = Path(__file__).resolve().parent
-    try:
-        found = subprocess.run(
-            ["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=5
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip()
