@@ -68,8 +68,8 @@ class ListArguments:
 
     what: tyro.conf.Positional[str] = "all"
     """all, methods, agents, presets, tasks or envs."""
-    imports: Annotated[tuple[str, ...], tyro.conf.arg(name="import", metavar="MODULE")] = ()
-    """Modules to import first, for the environments they register."""
+    imports: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(name="import", metavar="MODULE")]] = ()
+    """A module to import first, for the environments it registers; may be given several times."""
 
 
 @dataclass(frozen=True)
@@ -120,14 +120,14 @@ def evaluate(argv: Sequence[str]) -> None:
         print(json.dumps(rows, indent=2))
         return
     from diaster.evaluate import Diagnostics
-    from diaster.report import number
+    from diaster.report import number, short
 
     columns = ("return_mean", "return_std", "return_min", "return_max", "length_mean", *Diagnostics._fields)
     heads = ("return", "± std", "min", "max", "length", "fit_r2", "corr.", "gap")
     print(f"{'seed':>5} " + " ".join(f"{head:>9}" for head in heads))
     for seed, (returns, fit) in results.items():
         values = {**returns._asdict(), **fit._asdict()}
-        cells = [number(values[name], 2 if name in Diagnostics._fields else 1) for name in columns]
+        cells = [short(values[name]) if name in Diagnostics._fields else number(values[name]) for name in columns]
         print(f"{seed:>5} " + " ".join(f"{cell:>9}" for cell in cells))
     if len(results) > 1:
         means = [returns.return_mean for returns, _ in results.values()]
@@ -247,7 +247,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"diaster: {error}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
-        print("diaster: interrupted; what was recorded so far stays in the run directory.", file=sys.stderr)
+        print(
+            "diaster: interrupted; what was recorded so far, if anything, stays in the run directory.", file=sys.stderr
+        )
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output (head, say) has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -54,7 +54,10 @@ class Rollout:
         return checked, Episode(np.stack(self._obs), np.stack(self._actions), value, bool(terminated))
 
     def _checked(self, obs: Any) -> FloatArray:
-        array = np.asarray(obs, np.float32)
+        try:
+            array = np.asarray(obs, np.float32)
+        except (TypeError, ValueError):
+            raise self._error(f"returned an observation of the kind {type(obs).__name__} at") from None
         if array.shape != (self._spec.obs_dim,):
             raise self._error(
                 f"returned an observation of shape {array.shape} where ({self._spec.obs_dim},) was announced at"
@@ -114,6 +117,6 @@ def evaluation_episodes(
             obs, episode = rollout.step(policy(layers, obs, None))
             hidden_rewards.append(rollout.info[TRUE_REWARD])
         true_reward = np.asarray(hidden_rewards, np.float32)
-        # An environment that is silent but at the end is episodic by nature: it has no step reward to compare with.
-        hidden = bool(true_reward[:-1].any()) or len(true_reward) == 1
+        # An environment that speaks at the end alone is episodic by nature: it has no step reward to compare with.
+        hidden = bool(true_reward[:-1].any()) or len(true_reward) == 1 or true_reward[-1] == 0.0
         yield EvaluationEpisode(episode, true_reward if hidden else None)

@@ -142,7 +142,7 @@ class EvaluationConfig:
     episodes: int = 5
     """Deterministic episodes per evaluation (the paper: 10)."""
     held_out: int = 50
-    """Evaluation episodes, from all of the run, kept to measure the decomposition on; none enters the replay."""
+    """Evaluation episodes, from all of the run, to measure the decomposition on (one evaluation at the least)."""
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ class RunConfig:
     """Where learning runs; auto takes a GPU if there is one. Environments and acting stay on the CPU."""
     workers: int | Auto = "auto"
     """Processes that step environments; 0 steps them in this process. The result does not depend on it."""
-    imports: Annotated[tuple[str, ...], tyro.conf.arg(name="import", metavar="MODULE")] = ()
-    """Modules to import first, for the environments they register."""
+    imports: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(name="import", metavar="MODULE")]] = ()
+    """A module to import first, for the environments it registers; may be given several times."""
     decomposer: DiasterConfig = field(default_factory=DiasterConfig)
     learner: SacConfig = field(default_factory=SacConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
@@ -314,6 +314,11 @@ def validate(config: RunConfig) -> None:
             )
         if decomposer.terminal_target == "return":
             raise DiasterError("decomposer.terminal_target=return needs whole episodes; add --decomposer.segments all.")
+    if decomposer.terminal_target == "return" and decomposer.reward_source == "difference":
+        raise DiasterError(
+            "decomposer.terminal_target=return shapes the targets of the step reward, and reward_source=difference has "
+            "none; leave one of the two out."
+        )
     if config.learner.batch_size > config.replay.capacity:
         raise DiasterError(
             f"learner.batch_size={config.learner.batch_size} is larger than replay.capacity={config.replay.capacity}; "

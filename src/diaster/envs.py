@@ -58,7 +58,7 @@ class EpisodicReward(gym.Wrapper[Any, Any, Any, Any]):
 
 def import_modules(modules: Sequence[str]) -> None:
     """Import the packages whose environments the user wants; the working directory is searched too."""
-    if str(Path.cwd()) not in sys.path:
+    if modules and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     for module in modules:
         try:
@@ -139,6 +139,16 @@ def one_line(error: Exception) -> str:
     """What an environment's exception says, as part of a sentence."""
     text = " ".join(str(error).split()).rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def raw_observation_space(env: Env) -> spaces.Space[Any]:
+    """What the environment itself shows, before `make_env` made it flat."""
+    inner = env
+    while isinstance(inner, gym.Wrapper):
+        if isinstance(inner, gym.wrappers.FlattenObservation):
+            return inner.env.observation_space
+        inner = inner.env
+    return env.observation_space
 
 
 def describe_env(env: Env, env_id: str, horizon: int) -> EnvSpec:

@@ -78,7 +78,7 @@ class Learner:
         if decomposer.label is not None:
             self.labels = jax.device_put(jnp.zeros((len(seeds), capacity)), device)
         self._ingest = jax.jit(jax.vmap(self._ingest_one), donate_argnums=(0, 1))
-        # One trace per number of updates: the schedule gives at most two.
+        # One trace per number of updates; a schedule that divides the chunks gives one.
         self._fit_decomposer = jax.jit(self._fit_decomposers, static_argnums=4, donate_argnums=0)
         self._fit_agent = jax.jit(self._fit_agents, static_argnums=6, donate_argnums=0)
         self._relabel = jax.jit(jax.vmap(self._relabel_one), donate_argnums=2)

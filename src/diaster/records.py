@@ -10,6 +10,7 @@ DONE                     present when the run is complete
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -77,19 +78,32 @@ class Table(Mapping[str, NDArray[Any]]):
 
 
 class RunWriter:
-    """Writes a run directory. Nothing exists on disk before the first `record`."""
+    """Writes a run directory: claimed when training starts, empty before the first `record`."""
 
     def __init__(self, path: Path, config: RunConfig, metadata: Mapping[str, Any]) -> None:
         self._path, self._config, self._metadata = path, config, dict(metadata)
         self._rows: list[Row] = []
+        self._made: list[Path] = []
         refuse_existing_run(path)
+
+    def claim(self) -> None:
+        """Make the directory, so that no other run can take it."""
+        missing = [folder for folder in (self._path, *self._path.parents) if not folder.exists()]
+        for folder in reversed(missing):
+            make_directory(folder, exclusively=folder == self._path)
+            self._made.append(folder)
+
+    def release(self) -> None:
+        """Take back what `claim` made, where nothing was recorded."""
+        with contextlib.suppress(OSError):  # no longer empty
+            for folder in reversed(self._made):
+                folder.rmdir()
 
     def record(
         self, rows: Sequence[Row], policy: Mapping[str, NDArray[Any]], decomposer: Mapping[str, NDArray[Any]]
     ) -> None:
         """Add the rows of an evaluation and renew the nets beside them."""
         if not self._rows:
-            make_directory(self._path)
             write_atomically(self._path / CONFIG, write_toml(self._config).encode())
             self._write_metadata({})
         self._rows += rows
@@ -121,10 +135,12 @@ def refuse_existing_run(path: Path) -> None:
         raise DiasterError(f"'{path}' is not empty; give a new directory with --out.")
 
 
-def make_directory(path: Path) -> None:
-    """Create a directory and its parents."""
+def make_directory(path: Path, exclusively: bool) -> None:
+    """Create a directory; exclusively: it is an error if another process was faster."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(exist_ok=not exclusively)
+    except FileExistsError:
+        raise DiasterError(f"'{path}' was taken by another run just now; give another directory with --out.") from None
     except OSError as error:
         raise DiasterError(f"the directory '{path}' cannot be made: {error.strerror}; choose another.") from None
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from diaster.collect import evaluation_episodes
 from diaster.config import RunConfig
-from diaster.envs import describe_env, find_horizon, import_modules, make_env
+from diaster.envs import describe_env, find_horizon, import_modules, make_env, raw_observation_space
 from diaster.errors import DiasterError
 from diaster.evaluate import Diagnostics, ReturnStatistics, diagnose, return_statistics
 from diaster.records import DECOMPOSER, DONE, POLICY, Table, read_config, read_metadata, read_progress, read_tensors
@@ -42,9 +42,9 @@ class Run:
         self._horizon = find_horizon(self.config.env, self.config.horizon)
         env = make_env(self.config.env, self._horizon)
         self.spec: EnvSpec = describe_env(env, self.config.env, self._horizon)
-        self._raw_space = env.unwrapped.observation_space
+        self._raw_space = raw_observation_space(env)
         env.close()
-        self._decomposer = make_decomposer(self.config, self._horizon)
+        self._decomposer, self._agent = make_decomposer(self.config, self._horizon), make_agent(self.config)
         self._reward_model = RewardModel(self._decomposer, self._horizon)
         self._policy_tensors = read_tensors(path / POLICY)
         self._decomposer_tensors = read_tensors(path / DECOMPOSER)
@@ -71,7 +71,7 @@ class Run:
     def policy(self, seed: int | None = None) -> Callable[[Any], NDArray[np.float32]]:
         """The deterministic policy of one seed (the first, unless named): observation → action of the environment."""
         layers = self._layers(self._position(seed))
-        acting = make_agent(self.config).acting
+        acting = self._agent.acting
 
         def act(obs: Any) -> NDArray[np.float32]:
             return self.spec.to_env(acting(layers, self._flat(obs), None))
@@ -99,8 +99,7 @@ class Run:
         position = self._position(seed)
         env = make_env(self.config.env, self._horizon)
         try:
-            acting = make_agent(self.config).acting
-            layers = self._layers(position)
+            acting, layers = self._agent.acting, self._layers(position)
             seen: list[EvaluationEpisode] = list(
                 evaluation_episodes(env, self.spec, acting, layers, seed, AFTER_THE_RUN, episodes)
             )
@@ -118,36 +117,41 @@ class Run:
         return self.seeds.index(seed)
 
     def _layers(self, position: int) -> tuple[tuple[NDArray[np.float32], NDArray[np.float32]], ...]:
-        tensors = self._policy_tensors
-        n_layers = len(tensors) // 2
-        try:
-            return tuple((tensors[f"{n}.weight"][position], tensors[f"{n}.bias"][position]) for n in range(n_layers))
-        except (KeyError, IndexError):
-            raise DiasterError(f"'{self.path / POLICY}' does not belong to this run's configuration.") from None
+        template = jax.eval_shape(lambda key: self._agent.policy(self._agent.init(key, self.spec)), jax.random.key(0))
+        filled = self._fill(template, self._policy_tensors, position, POLICY)
+        return tuple((layer.weight, layer.bias) for layer in filled)
 
     def _state(self, position: int) -> Any:
         template = jax.eval_shape(lambda key: self._decomposer.init(key, self.spec), jax.random.key(0))
+        return self._fill(template, self._decomposer_tensors, position, DECOMPOSER)
+
+    def _fill(self, template: Any, tensors: dict[str, NDArray[Any]], position: int, file: str) -> Any:
+        """A state of the template's form with one seed's stored arrays."""
 
         def fill(path: Any, leaf: Any) -> NDArray[Any]:
             name = jax.tree_util.keystr(path, simple=True, separator=".")
-            stored = self._decomposer_tensors.get(name)
-            if stored is None:
-                return np.zeros(leaf.shape, leaf.dtype)  # optimizers are not part of a finished run
-            if position >= len(stored) or stored[position].shape != leaf.shape:
-                raise DiasterError(f"'{self.path / DECOMPOSER}' does not belong to this run's configuration.")
+            if "optimizer" in name:  # not part of a finished run
+                return np.zeros(leaf.shape, leaf.dtype)
+            stored = tensors.get(name)
+            if stored is None or stored.shape[1:] != leaf.shape or position >= len(stored):
+                raise DiasterError(f"'{self.path / file}' does not belong to this run's configuration.")
             return np.asarray(stored[position], leaf.dtype)
 
         return jax.tree_util.tree_map_with_path(fill, template)
 
     def _flat(self, obs: Any) -> NDArray[np.float32]:
-        if isinstance(obs, dict):
-            obs = spaces.flatten(self._raw_space, obs)
-        array = np.asarray(obs, np.float32)
-        if array.shape[-1:] != (self.spec.obs_dim,):
+        """Observations as the nets see them: flat ones in any batch shape, or one as the environment shows it."""
+        if not isinstance(obs, dict | tuple):
+            array = np.asarray(obs, np.float32)
+            if array.shape[-1:] == (self.spec.obs_dim,):
+                return array
+        try:
+            return np.asarray(spaces.flatten(self._raw_space, obs), np.float32).reshape(self.spec.obs_dim)
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError):
             raise DiasterError(
-                f"an observation of shape {array.shape} was given; '{self.spec.id}' has {self.spec.obs_dim} entries."
-            )
-        return array
+                f"an observation of shape {np.shape(obs)} was given; '{self.spec.id}' shows {self._raw_space}, "
+                f"{self.spec.obs_dim} numbers when flat."
+            ) from None
 
 
 def load(path: str | Path) -> Run:

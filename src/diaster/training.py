@@ -72,9 +72,11 @@ def run_training(config: RunConfig, out: Path | None, reporter: Reporter, tensor
     with jax.default_device(device):
         trainer = Trainer(config, spec, capacity, device, reporter, writer, board, start)
         try:
+            writer.claim()
             trainer.run()
         finally:
             trainer.close()
+            writer.release()
     return Run(out)
 
 
@@ -121,7 +123,10 @@ class Trainer:
             self._store(self._fleet.finish())
             if end >= warmup(config):
                 # The policy that collects next is the one from before this chunk's updates: they run meanwhile.
-                policies = self._learner.policies()
+                policies = [
+                    policy if is_ready else None
+                    for policy, is_ready in zip(self._learner.policies(), self._ready, strict=True)
+                ]
                 self._learn(before, end)
             if end == config.steps or crosses(config.evaluation.every, before, end):
                 self._evaluate(end)
@@ -129,6 +134,7 @@ class Trainer:
                 self._fleet.start(Request("collect", policies, chunk + 1, ends[chunk + 1] - end))
             self._reporter.advance(self._progress(end))
             before = end
+        self._warn_of_seeds_that_never_learnt()
         seconds = time.perf_counter() - self._start
         self._writer.finish({"wall_seconds": round(seconds, 1), "seconds_to_first_learning": self._first_learning})
         self._reporter.finish(self._last_rows)
@@ -140,6 +146,11 @@ class Trainer:
         if self._board is not None:
             self._board.close()
 
+    @property
+    def _ready(self) -> NDArray[np.bool_]:
+        """Which seeds can learn: one episode alone says nothing of what made it good or bad."""
+        return self._episodes >= 2
+
     def _store(self, episodes: Sequence[Sequence[Episode]]) -> None:
         self._learner.ingest(episodes)
         for position, of_seed in enumerate(episodes):
@@ -148,7 +159,7 @@ class Trainer:
 
     def _learn(self, before: int, end: int) -> None:
         config = self._config
-        ready = self._episodes >= 2
+        ready = self._ready
         # Its schedule counts every step: what the warm-up owes the decomposer is paid when learning starts.
         due = updates_due(config.decomposer, end)
         share = max(1, updates_due(config.decomposer, config.chunk_steps))
@@ -163,8 +174,8 @@ class Trainer:
             n_updates = due - self._agent_updates
             self._metrics.append(self._learner.fit_agent(ready, self._agent_updates, n_updates))
             self._agent_updates = due
-        if self._first_learning is None:
-            self._first_learning = round(time.perf_counter() - self._start, 1)
+            if self._first_learning is None and ready.any():
+                self._first_learning = round(time.perf_counter() - self._start, 1)
 
     def _evaluate(self, end: int) -> None:
         config = self._config
@@ -205,6 +216,14 @@ class Trainer:
                 f"at step {end} the step rewards explain little of the returns (fit_r2 {np.mean(fits):.2f}); "
                 "the policy may be following noise. Where episodes are few, fewer decomposer updates "
                 "(--decomposer.updates) keep it from remembering them; where they are many, more may help."
+            )
+
+    def _warn_of_seeds_that_never_learnt(self) -> None:
+        idle = [seed for seed, is_ready in zip(self._config.seeds, self._ready, strict=True) if not is_ready]
+        if idle:
+            self._reporter.warn(
+                f"seed{'s' * (len(idle) > 1)} {', '.join(map(str, idle))} finished fewer than two episodes and never "
+                "learnt; give more --steps or a shorter --horizon."
             )
 
     def _tensors(self) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
@@ -301,7 +320,7 @@ def resolve(config: RunConfig) -> tuple[RunConfig, EnvSpec]:
     resolved = dataclasses.replace(config, horizon=horizon, warmup_steps=steps)
     validate(resolved)
     cuts = config.decomposer.n_cuts
-    if isinstance(cuts, int) and cuts > max(0, horizon - 1):
+    if isinstance(cuts, int) and cuts > max(1, horizon - 1):
         raise DiasterError(f"decomposer.n_cuts={cuts} exceeds the horizon {horizon}; at most {horizon - 1} cuts exist.")
     budget = config.decomposer.batch_steps
     if config.decomposer.segments == "all" and 0 < budget < horizon:
