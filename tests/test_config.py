@@ -481,8 +481,8 @@ def test_every_setting_has_a_line_of_help() -> None:
 
 @pytest.mark.parametrize("name", [name for name, _ in leaves(RunConfig) if name != "env"])
 def test_every_setting_has_a_dotted_flag_with_its_help_and_its_default(name: str, train_help: str) -> None:
-    [entry] = re.findall(rf"(?<=\s){re.escape(flag_of(name))}[ ,].*?\(default: .*?\)", train_help)
-    assert EXPLAINED[name] + " (default: " in entry
+    [entry] = re.findall(rf"(?<=\s){re.escape(flag_of(name))}[ ,].*?\((?:default: .*?|repeatable)\)", train_help)
+    assert re.search(re.escape(EXPLAINED[name]) + r" \((default: |repeatable)", entry)
 
 
 @pytest.mark.parametrize(
@@ -513,7 +513,7 @@ def test_a_flag_sets_its_setting_and_nothing_else(
 
 
 def test_several_modules_can_be_imported(parsed: Callable[..., RunConfig]) -> None:
-    assert parsed("Hopper-v5", "--import", "a", "b").imports == ("a", "b")
+    assert parsed("--import", "a", "--import", "b", "Hopper-v5").imports == ("a", "b")
 
 
 def test_a_switch_can_be_turned_off(parsed: Callable[..., RunConfig]) -> None:

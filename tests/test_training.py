@@ -10,7 +10,7 @@ import pytest
 
 import diaster
 from diaster.config import build_config
-from diaster.records import DECOMPOSER, POLICY, PROGRESS, read_tensors
+from diaster.records import DECOMPOSER, POLICY, PROGRESS, RunWriter, read_tensors
 from diaster.report import Silent
 from diaster.run import Run
 from diaster.training import chunk_ends, crosses, resolve, run_training, updates_due
@@ -155,3 +155,24 @@ def test_chunks_meet_the_warm_up_and_the_last_step() -> None:
         80,
         120,
     ]
+
+
+def test_seeds_that_never_finished_two_episodes_are_warned_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train(tmp_path / "run", seeds=2, steps=15, chunk_steps=5, warmup_steps=10, evaluation={"every": 15})
+    assert "seeds 0, 1 finished fewer than two episodes and never learnt" in capsys.readouterr().err
+    assert run.metadata["seconds_to_first_learning"] is None
+
+
+def test_a_run_that_fails_before_its_first_record_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(diaster.DiasterError, match="nan"):
+        train(tmp_path / "new" / "run", "ToyNan-v0")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_another_run_takes_meanwhile_is_refused(tmp_path: Path) -> None:
+    first, second = (RunWriter(tmp_path / "run", build_config(env="x"), {}) for _ in range(2))
+    first.claim()
+    with pytest.raises(diaster.DiasterError, match="taken by another run"):
+        second.claim()

@@ -69,7 +69,7 @@ class ListArguments:
     what: tyro.conf.Positional[str] = "all"
     """all, methods, agents, presets, tasks or envs."""
     imports: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(name="import", metavar="MODULE")]] = ()
-    """A module to import first, for the environments it registers; may be given several times."""
+    """A module to import first, for the environments it registers."""
 
 
 @dataclass(frozen=True)

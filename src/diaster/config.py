@@ -172,7 +172,7 @@ class RunConfig:
     workers: int | Auto = "auto"
     """Processes that step environments; 0 steps them in this process. The result does not depend on it."""
     imports: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(name="import", metavar="MODULE")]] = ()
-    """A module to import first, for the environments it registers; may be given several times."""
+    """A module to import first, for the environments it registers."""
     decomposer: DiasterConfig = field(default_factory=DiasterConfig)
     learner: SacConfig = field(default_factory=SacConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)

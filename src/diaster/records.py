@@ -85,13 +85,15 @@ class RunWriter:
         self._rows: list[Row] = []
         self._made: list[Path] = []
         refuse_existing_run(path)
+        self._missing = [folder for folder in (path, *path.parents) if not folder.exists()]
 
     def claim(self) -> None:
         """Make the directory, so that no other run can take it."""
-        missing = [folder for folder in (self._path, *self._path.parents) if not folder.exists()]
-        for folder in reversed(missing):
-            make_directory(folder, exclusively=folder == self._path)
-            self._made.append(folder)
+        for folder in reversed(self._missing):
+            if folder == self._path or not folder.exists():
+                make_directory(folder, exclusively=folder == self._path)
+                self._made.append(folder)
+        self._missing = []
 
     def release(self) -> None:
         """Take back what `claim` made, where nothing was recorded."""
@@ -104,6 +106,7 @@ class RunWriter:
     ) -> None:
         """Add the rows of an evaluation and renew the nets beside them."""
         if not self._rows:
+            self.claim()
             write_atomically(self._path / CONFIG, write_toml(self._config).encode())
             self._write_metadata({})
         self._rows += rows

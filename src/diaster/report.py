@@ -178,7 +178,7 @@ def mean(rows: Sequence[Row], name: str) -> float:
 
 def short(value: float) -> str:
     """A score that is at most 1; how far below -9 it lies tells nothing more."""
-    return "< -9" if value < -9.0 else number(value, 2)
+    return "<-9" if value < -9.0 else number(value, 2)
 
 
 def number(value: float, digits: int = 1) -> str:
