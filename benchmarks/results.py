@@ -1,4 +1,4 @@
-"""Train what docs/results.md shows, one run after another, and print its table. Meant for a GPU: about ten minutes.
+"""Train what docs/results.md shows, one run after another, and print its table. Meant for a GPU.
 
     python benchmarks/results.py                     # all of it, below results/
     python benchmarks/results.py --only Hopper-v5    # one of them

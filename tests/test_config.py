@@ -378,7 +378,9 @@ OUT_OF_RANGE = [
 
 def test_the_defaults_are_valid_for_every_preset() -> None:
     for preset in PRESETS:
-        validate(build_config(preset, **GOOD))
+        config = build_config(preset, **GOOD)
+        validate(config)
+        assert config.preset == preset
 
 
 @pytest.mark.parametrize(("name", "value"), SMALL)
@@ -425,7 +427,9 @@ def test_settings_that_do_not_go_together_are_refused(settings: dict, words: str
 
 
 def test_what_whole_episodes_need_is_allowed_for_them() -> None:
-    validate(build_config(**GOOD, decomposer={"segments": "all", "n_cuts": 2, "terminal_target": "return"}))
+    config = build_config(**GOOD, decomposer={"segments": "all", "n_cuts": 2, "terminal_target": "return"})
+    validate(config)
+    assert config.decomposer.n_cuts == 2
 
 
 # The command line

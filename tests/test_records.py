@@ -167,6 +167,7 @@ def test_a_new_or_an_empty_directory_is_taken(exists: bool, tmp_path: Path) -> N
     if exists:
         path.mkdir()
     refuse_existing_run(path)
+    assert path.exists() == exists  # looking changes nothing
 
 
 def test_a_free_directory_gets_the_next_number(tmp_path: Path) -> None:

@@ -43,7 +43,6 @@ def follow(reporter: report.Reporter, clock_time: Time) -> None:
     reporter.evaluated([row(4), row(2)])
     reporter.warn("the fit is [poor] indeed.")
     reporter.advance(Progress(1000, 45.6, 0.5))
-    reporter.finish([row(4), row(2)])
     reporter.close()
 
 

@@ -32,8 +32,6 @@ class Reporter(Protocol):
 
     def warn(self, sentence: str) -> None: ...
 
-    def finish(self, rows: Sequence[Row]) -> None: ...
-
     def close(self) -> None: ...
 
 
@@ -48,8 +46,6 @@ class Silent:
 
     def warn(self, sentence: str) -> None:
         print(f"warning: {sentence}", file=sys.stderr)
-
-    def finish(self, rows: Sequence[Row]) -> None: ...
 
     def close(self) -> None: ...
 

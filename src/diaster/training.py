@@ -137,7 +137,6 @@ class Trainer:
         self._warn_of_seeds_that_never_learnt()
         seconds = time.perf_counter() - self._start
         self._writer.finish({"wall_seconds": round(seconds, 1), "seconds_to_first_learning": self._first_learning})
-        self._reporter.finish(self._last_rows)
 
     def close(self) -> None:
         """End workers and displays, whatever happened."""
