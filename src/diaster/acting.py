@@ -7,15 +7,33 @@ few microseconds here, a round trip to an accelerator several hundred.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from diaster.types import FloatArray
+from diaster.types import EnvSpec, FloatArray
 
 HostLayers = Sequence[tuple[FloatArray, FloatArray]]  # (weight [I, O], bias [O]) per layer
-HostPolicy = Callable[[HostLayers, FloatArray, FloatArray | None], FloatArray]
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+
+
+class HostParameters(NamedTuple):
+    """What a policy acts with."""
+
+    layers: HostLayers
+    exploration: float
+    """How much it explores, in its own terms; it has no meaning for deterministic actions."""
+
+
+class HostPolicy(NamedTuple):
+    """How a learner's parameters act."""
+
+    name: str
+    draw: Callable[[np.random.Generator, int, EnvSpec], FloatArray]
+    """The random numbers of so many steps  # [n, …]"""
+    act: Callable[[HostParameters, FloatArray, FloatArray | None], FloatArray]
+    """An action as the nets see it, from an observation and its random numbers; the deterministic one without them."""
 
 
 def mlp(layers: HostLayers, x: FloatArray) -> FloatArray:
@@ -26,9 +44,64 @@ def mlp(layers: HostLayers, x: FloatArray) -> FloatArray:
     return np.asarray(x @ weight + bias, np.float32)
 
 
-def tanh_gaussian(layers: HostLayers, obs: FloatArray, noise: FloatArray | None) -> FloatArray:
+def random_actions(random: np.random.Generator, n: int, spec: EnvSpec) -> FloatArray:
+    """Actions of no policy: uniform over all there are.  # [n, A]"""
+    if spec.discrete:
+        return _one_hot(random.integers(spec.action_dim, size=n), spec.action_dim)
+    return random.uniform(-1.0, 1.0, (n, spec.action_dim)).astype(np.float32)
+
+
+def tanh_gaussian(parameters: HostParameters, obs: FloatArray, noise: FloatArray | None) -> FloatArray:
     """SAC's policy: tanh(mean + exp(log_std) · noise); without noise, its deterministic action."""
-    mean, log_std = np.split(mlp(layers, obs), 2, axis=-1)
+    mean, log_std = np.split(mlp(parameters.layers, obs), 2, axis=-1)
     if noise is None:
         return np.tanh(mean)
     return np.tanh(mean + np.exp(np.clip(log_std, LOG_STD_MIN, LOG_STD_MAX)) * noise)
+
+
+def noisy_tanh(parameters: HostParameters, obs: FloatArray, noise: FloatArray | None) -> FloatArray:
+    """A deterministic policy, tanh of the net, with Gaussian noise of a fixed size while it collects."""
+    action: FloatArray = np.tanh(mlp(parameters.layers, obs))
+    if noise is None:
+        return action
+    noisy: FloatArray = np.clip(action + np.float32(parameters.exploration) * noise, -1.0, 1.0)
+    return noisy
+
+
+def epsilon_greedy(parameters: HostParameters, obs: FloatArray, draw: FloatArray | None) -> FloatArray:
+    """The action of the largest value or, with a probability, any action."""
+    values = mlp(parameters.layers, obs)
+    n_actions = values.shape[-1]
+    if draw is None or draw[0] >= parameters.exploration:
+        return _one_hot(np.argmax(values, axis=-1), n_actions)
+    return _one_hot(np.asarray(min(int(draw[1] * n_actions), n_actions - 1)), n_actions)
+
+
+def categorical(parameters: HostParameters, obs: FloatArray, gumbel: FloatArray | None) -> FloatArray:
+    """A draw from softmax of the net's outputs (by Gumbel's trick), or the most likely action."""
+    logits = mlp(parameters.layers, obs)
+    return _one_hot(np.argmax(logits if gumbel is None else logits + gumbel, axis=-1), logits.shape[-1])
+
+
+def _one_hot(index: np.ndarray, n: int) -> FloatArray:
+    rows: FloatArray = np.eye(n, dtype=np.float32)[index]
+    return rows
+
+
+def _normal(random: np.random.Generator, n: int, spec: EnvSpec) -> FloatArray:
+    return random.standard_normal((n, spec.action_dim), dtype=np.float32)
+
+
+def _two_uniform(random: np.random.Generator, n: int, spec: EnvSpec) -> FloatArray:
+    return random.random((n, 2), dtype=np.float32)
+
+
+def _gumbel(random: np.random.Generator, n: int, spec: EnvSpec) -> FloatArray:
+    return random.gumbel(size=(n, spec.action_dim)).astype(np.float32)
+
+
+TANH_GAUSSIAN = HostPolicy("tanh_gaussian", _normal, tanh_gaussian)
+NOISY_TANH = HostPolicy("noisy_tanh", _normal, noisy_tanh)
+EPSILON_GREEDY = HostPolicy("epsilon_greedy", _two_uniform, epsilon_greedy)
+CATEGORICAL = HostPolicy("categorical", _gumbel, categorical)
+POLICIES = {policy.name: policy for policy in (TANH_GAUSSIAN, NOISY_TANH, EPSILON_GREEDY, CATEGORICAL)}

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
 import diaster
-from diaster.config import AGENT_HELP, METHOD_HELP, PAPER_TASKS, PRESET_HELP, RunConfig, build_config
+from diaster.config import AGENT_HELP, METHOD_HELP, PAPER_TASKS, PRESET_HELP, RunConfig, build_config, run_config_type
 from diaster.errors import DiasterError, unknown
 
 USAGE_ERROR, INTERRUPTED = 2, 130
@@ -27,7 +29,6 @@ Arguments = TypeVar("Arguments")
 class TrainArguments:
     """Train a policy from one number per episode."""
 
-    run: Annotated[RunConfig, tyro.conf.arg(name="")] = field(default_factory=RunConfig)
     out: Path | None = None
     """Directory for the run; by default a new one below runs/."""
     config: Path | None = None
@@ -36,6 +37,25 @@ class TrainArguments:
     """Also write event files for TensorBoard into the run directory."""
     quiet: bool = False
     """Say nothing but warnings and errors."""
+
+    @property
+    def run_config(self) -> RunConfig:
+        """The settings of the run, as every other module knows them."""
+        return RunConfig(**_fields(self.run))  # type: ignore[attr-defined]
+
+
+def _train_arguments(run: RunConfig) -> TrainArguments:
+    """The arguments of `train` with the settings of one method and one learner, and these as defaults."""
+    kind = run_config_type(run.method, run.agent)
+    field = ("run", Annotated[kind, tyro.conf.arg(name="")], kind(**_fields(run)))
+    made = dataclasses.make_dataclass("TrainArguments", [field], bases=(TrainArguments,), frozen=True)
+    made.__doc__ = TrainArguments.__doc__
+    arguments: TrainArguments = made()
+    return arguments
+
+
+def _fields(config: RunConfig) -> dict[str, Any]:
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
 
 
 @dataclass(frozen=True)
@@ -86,26 +106,30 @@ class DemoArguments:
 
 def train(argv: Sequence[str]) -> None:
     """diaster train"""
-    # Preset and file lie below the flags, and the environment decides a part of the paper's preset: all three have
-    # to be known before the flags' defaults are.
+    # Which flags there are depends on the method and the learner, and their defaults on file, preset and
+    # environment: all of these have to be known first.
     settings = [item for item in argv if item not in ("-h", "--help")]  # help shows the defaults that will apply
-    named = _parse(TrainArguments, "train", settings, TrainArguments(run=RunConfig(preset="")))
-    env = {"env": named.run.env} if named.run.env else {}
-    defaults = build_config(named.run.preset or None, named.config, **env)
-    arguments = _parse(TrainArguments, "train", argv, TrainArguments(run=defaults))
+    file = _value_of("--config", argv)
+    chosen = {name: value for name in ("method", "agent") if (value := _value_of(f"--{name}", argv))}
+    named = build_config(None, Path(file) if file else None, **chosen)
+    blank = dataclasses.replace(named, env="", preset="")
+    first = _parse("train", settings, _train_arguments(blank)).run_config
+    env = {"env": first.env} if first.env else {}
+    defaults = build_config(first.preset or None, Path(file) if file else None, **chosen, **env)
+    arguments = _parse("train", argv, _train_arguments(defaults))
 
     from diaster.report import Silent, make_reporter
     from diaster.training import run_training
 
     reporter = Silent() if arguments.quiet else make_reporter()
-    run = run_training(arguments.run, arguments.out, reporter, arguments.tensorboard)
+    run = run_training(arguments.run_config, arguments.out, reporter, arguments.tensorboard)
     if not arguments.quiet:
         print(f"done: {run.path} (diaster evaluate {run.path}; diaster plot {run.path} -o curve.png)")
 
 
 def evaluate(argv: Sequence[str]) -> None:
     """diaster evaluate"""
-    arguments = _parse(EvaluateArguments, "evaluate", argv)
+    arguments = _parse("evaluate", argv, EvaluateArguments())
     if arguments.run is None:
         raise DiasterError("no run directory was given; e.g. diaster evaluate runs/hopper.")
     from diaster.run import load
@@ -136,7 +160,7 @@ def evaluate(argv: Sequence[str]) -> None:
 
 def plot(argv: Sequence[str]) -> None:
     """diaster plot"""
-    arguments = _parse(PlotArguments, "plot", argv)
+    arguments = _parse("plot", argv, PlotArguments())
     if not arguments.runs:
         raise DiasterError("no run directory was given; e.g. diaster plot runs/hopper -o hopper.png.")
     from diaster.plots import plot_learning_curves
@@ -147,7 +171,7 @@ def plot(argv: Sequence[str]) -> None:
 
 def list_(argv: Sequence[str]) -> None:
     """diaster list"""
-    arguments = _parse(ListArguments, "list", argv)
+    arguments = _parse("list", argv, ListArguments())
     tables: dict[str, Callable[[], dict[str, str]]] = {
         "methods": lambda: METHOD_HELP,
         "agents": lambda: AGENT_HELP,
@@ -165,12 +189,15 @@ def list_(argv: Sequence[str]) -> None:
         for entry, line in tables[name]().items():
             print(f"  {entry:<22} {line}" if line else f"  {entry}")
     if arguments.what == "all":
-        print("environments: any Gymnasium id with vector observations and Box actions; 'diaster list envs' shows them")
+        print(
+            "environments: any Gymnasium id with vector observations and Box or Discrete actions; "
+            "'diaster list envs' shows them"
+        )
 
 
 def demo(argv: Sequence[str]) -> None:
     """diaster demo"""
-    arguments = _parse(DemoArguments, "demo", argv)
+    arguments = _parse("demo", argv, DemoArguments())
     from diaster.plots import learning_curve, plot_learning_curves, terminal_curve
     from diaster.records import free_directory
     from diaster.report import make_reporter, number
@@ -256,14 +283,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parse(kind: type[Arguments], command: str, argv: Sequence[str], default: Arguments | None = None) -> Arguments:
+def _value_of(flag: str, argv: Sequence[str]) -> str | None:
+    """What a flag is given on the command line, before the line can be parsed; the last one counts."""
+    found = None
+    for item, following in zip_longest(argv, argv[1:]):
+        if item == flag and following is not None:
+            found = following
+        elif item.startswith(f"{flag}="):
+            found = item.removeprefix(f"{flag}=")
+    return found
+
+
+def _parse(command: str, argv: Sequence[str], default: Arguments) -> Arguments:
     """The typed arguments. What the parser complains of becomes a sentence like every other."""
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
-            if default is None:
-                return tyro.cli(kind, prog=f"diaster {command}", args=list(argv))
-            return tyro.cli(kind, prog=f"diaster {command}", args=list(argv), default=default)
+            return tyro.cli(type(default), prog=f"diaster {command}", args=list(argv), default=default)
     except SystemExit as stop:
         if not stop.code:
             raise
@@ -281,6 +317,6 @@ def _sentence(box: str, command: str) -> str:
     not_a_number = re.fullmatch(r"(\S+): (?:invalid literal for int\(\)|could not convert string).*('.*')", text)
     if not_a_number:
         text = f"{not_a_number[1]} is {not_a_number[2]}, which is no number it can take"
-    near = next((line.split()[0] for line in lines[end:] if line.startswith("--") and line.strip("-")), None)
+    near = next((line.split()[0] for line in lines[end:] if line.startswith("--") and line.strip("-")), "").rstrip(",")
     hint = f" Did you mean {near}?" if near and "Perhaps" in box else ""
     return f"{text[:1].lower() + text[1:]}.{hint} 'diaster {command} --help' lists what is allowed."

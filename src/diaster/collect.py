@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from diaster.acting import HostLayers, HostPolicy
+from diaster.acting import HostParameters, HostPolicy, random_actions
 from diaster.envs import TRUE_REWARD, Env, one_line
 from diaster.errors import DiasterError
 from diaster.types import EnvSpec, Episode, EvaluationEpisode, FloatArray, Stream, host_random, reset_seed
 
 
 class Rollout:
-    """One environment, reset by seed and stepped with actions in [−1, 1]; bad values are named, never passed on."""
+    """One environment, reset by seed and stepped with the nets' actions; bad values are named, never passed on."""
 
     def __init__(self, env: Env, spec: EnvSpec, role: str) -> None:
         self._env, self._spec, self._role = env, spec, role
@@ -78,35 +78,37 @@ class Rollout:
 class Collector:
     """The training environment of one seed, with the episode that is under way."""
 
-    def __init__(self, env: Env, spec: EnvSpec, policy: HostPolicy, seed: int) -> None:
+    def __init__(self, env: Env, spec: EnvSpec, policy: HostPolicy, seed: int, keep_hidden: bool) -> None:
         self._rollout = Rollout(env, spec, f"seed {seed}'s training")
         self._spec, self._policy, self._seed = spec, policy, seed
+        self._keep_hidden, self._hidden_rewards = keep_hidden, list[float]()
         self._episodes = 0
         self._obs: FloatArray | None = None
 
-    def collect(self, layers: HostLayers | None, chunk: int, n_steps: int) -> list[Episode]:
+    def collect(self, parameters: HostParameters | None, chunk: int, n_steps: int) -> list[Episode]:
         """Take n steps with the policy, or uniformly at random where there is none yet; returns finished episodes."""
         random = host_random(self._seed, Stream.COLLECT_ACTION, chunk)
-        shape = (n_steps, self._spec.action_dim)
-        if layers is None:
-            draws = random.uniform(-1.0, 1.0, shape).astype(np.float32)
-        else:
-            draws = random.standard_normal(shape, dtype=np.float32)
+        draw_all = random_actions if parameters is None else self._policy.draw
         finished = []
-        for draw in draws:
+        for draw in draw_all(random, n_steps, self._spec):
             if self._obs is None:
                 self._obs = self._rollout.reset(reset_seed(self._seed, Stream.COLLECT_RESET, self._episodes))
                 self._episodes += 1
-            action = draw if layers is None else self._policy(layers, self._obs, draw)
+            action = draw if parameters is None else self._policy.act(parameters, self._obs, draw)
             self._obs, episode = self._rollout.step(action)
+            if self._keep_hidden:
+                self._hidden_rewards.append(self._rollout.info[TRUE_REWARD])
             if episode is not None:
+                if self._keep_hidden:
+                    episode = episode._replace(hidden_reward=np.asarray(self._hidden_rewards, np.float32))
+                    self._hidden_rewards = []
                 finished.append(episode)
                 self._obs = None
         return finished
 
 
 def evaluation_episodes(
-    env: Env, spec: EnvSpec, policy: HostPolicy, layers: HostLayers, seed: int, evaluation: int, n_episodes: int
+    env: Env, spec: EnvSpec, policy: HostPolicy, parameters: HostParameters, seed: int, evaluation: int, n_episodes: int
 ) -> Iterator[EvaluationEpisode]:
     """Deterministic episodes of an evaluation, each from a seed of its own."""
     rollout = Rollout(env, spec, f"seed {seed}'s evaluation")
@@ -114,7 +116,7 @@ def evaluation_episodes(
         obs = rollout.reset(reset_seed(seed, Stream.EVALUATE_RESET, evaluation, number))
         episode, hidden_rewards = None, []
         while episode is None:
-            obs, episode = rollout.step(policy(layers, obs, None))
+            obs, episode = rollout.step(policy.act(parameters, obs, None))
             hidden_rewards.append(rollout.info[TRUE_REWARD])
         true_reward = np.asarray(hidden_rewards, np.float32)
         # An environment that speaks at the end alone is episodic by nature: it has no step reward to compare with.

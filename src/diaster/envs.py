@@ -1,4 +1,4 @@
-"""Environments: any Gymnasium id with vector observations and Box actions, made episodic.
+"""Environments: any Gymnasium id with vector observations and Box or Discrete actions, made episodic.
 
 `EpisodicReward` hides the reward until the episode ends. The true reward of a step is in `info` alone, where
 only evaluation looks for it.
@@ -154,19 +154,21 @@ def raw_observation_space(env: Env) -> spaces.Space[Any]:
 def describe_env(env: Env, env_id: str, horizon: int) -> EnvSpec:
     """What the learner has to know of it, or an error if it cannot be learnt here."""
     actions = env.action_space
-    if isinstance(actions, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        raise DiasterError(
-            f"'{env_id}' has discrete actions ({actions}); the agents here need continuous ones (Box). "
-            "Choose another environment."
-        )
+    obs_dim = int(np.prod(env.observation_space.shape or (1,)))
+    if isinstance(actions, spaces.Discrete):
+        n = int(actions.n)
+        bounds = np.zeros(n, np.float32), np.ones(n, np.float32)
+        return EnvSpec(env_id, obs_dim, n, *bounds, (), horizon, discrete=True, first_action=int(actions.start))
     if not isinstance(actions, spaces.Box):
-        raise DiasterError(f"'{env_id}' has actions of the kind {actions}; only Box actions are supported.")
+        raise DiasterError(
+            f"'{env_id}' has actions of the kind {actions}; only Box and Discrete actions are supported. "
+            "Wrap it, or choose another environment."
+        )
     low, high = actions.low.astype(np.float32).reshape(-1), actions.high.astype(np.float32).reshape(-1)
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
         raise DiasterError(
             f"'{env_id}' has actions without finite bounds ({actions}); wrap it so that low < high are finite numbers."
         )
-    obs_dim = int(np.prod(env.observation_space.shape or (1,)))
     return EnvSpec(env_id, obs_dim, low.size, low, high, tuple(actions.shape), horizon)
 
 

@@ -7,6 +7,7 @@ of the update, so they do not depend on the seeds beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,23 +16,23 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from diaster.agents import Agent, Metrics, Transition
+from diaster.acting import HostParameters
+from diaster.agents import Acting, Agent, Metrics, Transition
 from diaster.decompose import Decomposer
-from diaster.nets import MLP
 from diaster.replay import (
     EpisodeBlock,
     EpisodeStore,
     draw_steps,
+    gather_numbered,
     gather_steps,
-    gather_transitions,
     init_store,
     insert,
     make_block,
 )
-from diaster.types import EnvSpec, Episode, FloatArray, Stream
+from diaster.types import EnvSpec, Episode, Stream
 
 MIN_BLOCK_ROWS = 256
-LABEL_ROWS = 64  # rows per call that renews labels
+LABEL_ROWS = (2, 64)  # rows per call that renews labels: of the newest episodes, of all
 
 
 class LearnerState(NamedTuple):
@@ -74,14 +75,17 @@ class Learner:
         # Drawing weights is done once: compiling that fast matters more than running it fast.
         quick = {"xla_backend_optimization_level": 0} if device.platform == "cpu" else None
         self.store, self.state = jax.jit(jax.vmap(init), compiler_options=quick)(self._seed_keys)
+        # Rewards of single steps are stored for methods that need the history, and for the upper reference alone.
         self.labels: Array | None = None
-        if decomposer.label is not None:
+        if decomposer.label is not None or decomposer.is_hidden_reward:
             self.labels = jax.device_put(jnp.zeros((len(seeds), capacity)), device)
+        self._label_age = 0  # updates since all labels were renewed
         self._ingest = jax.jit(jax.vmap(self._ingest_one), donate_argnums=(0, 1))
         # One trace per number of updates; a schedule that divides the chunks gives one.
         self._fit_decomposer = jax.jit(self._fit_decomposers, static_argnums=4, donate_argnums=0)
         self._fit_agent = jax.jit(self._fit_agents, static_argnums=6, donate_argnums=0)
-        self._relabel = jax.jit(jax.vmap(self._relabel_one), donate_argnums=2)
+        self._relabel = jax.jit(self._relabel_all, static_argnums=4, donate_argnums=2)
+        self._write_hidden = jax.jit(jax.vmap(self._write_hidden_one), donate_argnums=1)
 
     def ingest(self, episodes: Sequence[Sequence[Episode]]) -> None:
         """Store the finished episodes of every seed and let the decomposer see their statistics."""
@@ -100,7 +104,18 @@ class Learner:
         self.state = self.state._replace(decomposer=decomposer_state)
         before = self._inserted.copy()
         self._inserted += [sum(episode.length for episode in of_seed) for of_seed in episodes]
-        if self.labels is not None:
+        if self._decomposer.is_hidden_reward:
+            hidden = np.zeros((len(episodes), n_rows), np.float32)
+            for row, of_seed in zip(hidden, episodes, strict=True):
+                rewards = [episode.hidden_reward for episode in of_seed if episode.hidden_reward is not None]
+                assert len(rewards) == len(of_seed), "the upper reference needs the hidden rewards"
+                if rewards:
+                    row[: sum(map(len, rewards))] = np.concatenate(rewards)
+            count = (self._inserted - before).astype(np.int32)
+            self.labels = self._write_hidden(
+                self.state.decomposer, self.labels, self.store, jax.device_put(hidden, self._device), count
+            )
+        elif self.labels is not None:
             self._relabel_from(before)
 
     def fit_decomposer(self, ready: NDArray[np.bool_], first_update: int, n_updates: int) -> Metrics:
@@ -109,6 +124,7 @@ class Learner:
             self.state.decomposer, self.store, ready, np.int32(first_update), n_updates
         )
         self.state = self.state._replace(decomposer=state)
+        self._label_age += n_updates
         return dict(metrics)
 
     def fit_agent(self, ready: NDArray[np.bool_], first_update: int, n_updates: int) -> Metrics:
@@ -125,39 +141,47 @@ class Learner:
         self.state = self.state._replace(agent=state)
         return dict(metrics)
 
-    def relabel(self) -> None:
-        """Renew every stored label with the present model."""
-        if self.labels is not None:
+    def renew_labels(self, oldest: int) -> None:
+        """Renew every stored label with the present model if they are older than so many updates."""
+        if self._decomposer.label is not None and self.labels is not None and self._label_age > oldest:
             capacity = self.labels.shape[1]
             self._relabel_from(np.maximum(self._inserted - capacity, 0))
+            self._label_age = 0
 
-    def policies(self) -> list[tuple[tuple[FloatArray, FloatArray], ...]]:
+    def policies(self) -> list[HostParameters]:
         """The policy of every seed, on the host. Waits for the learning that is under way."""
-        layers = self.policy_tree()
-        n_seeds = len(self._inserted)
+        layers, exploration = self.policy_tree()
         return [
-            tuple((np.asarray(layer.weight[s]), np.asarray(layer.bias[s])) for layer in layers) for s in range(n_seeds)
+            HostParameters(
+                tuple((np.asarray(layer.weight[s]), np.asarray(layer.bias[s])) for layer in layers),
+                float(exploration[s]),
+            )
+            for s in range(len(self._inserted))
         ]
 
-    def policy_tree(self) -> MLP:
+    def policy_tree(self) -> Acting:
         """The parameters that act, of all seeds  # [S, …]"""
-        layers: MLP = jax.device_get(self._agent.policy(self.state.agent))
-        return layers
+        parameters: Acting = jax.device_get(jax.vmap(self._agent.policy)(self.state.agent))
+        return parameters
 
     def decomposer_state(self, position: int) -> Any:
         """The decomposer's state of one seed."""
         return jax.tree.map(lambda leaf: leaf[position], self.state.decomposer)
 
     def _ingest_one(self, store: EpisodeStore, state: Any, block: EpisodeBlock) -> tuple[EpisodeStore, Any]:
-        return insert(store, block), self._decomposer.ingest(state, block)
+        store = insert(store, block)
+        return store, self._decomposer.ingest(state, store, block)
 
     def _fit_decomposers(
         self, states: Any, stores: EpisodeStore, ready: Array, first_update: Array, n_updates: int
     ) -> tuple[Any, Metrics]:
+        draw, fit = self._decomposer.draw, self._decomposer.update
+        assert draw is not None and fit is not None, "a method that fits nothing has no updates"
+
         def fit_one(state: Any, store: EpisodeStore, is_ready: Array, seed_key: Array) -> tuple[Any, Metrics]:
             def update(state: Any, index: Array) -> tuple[Any, Metrics]:
                 key = stream_key(seed_key, Stream.UPDATE_DECOMPOSER, index)
-                return self._decomposer.update(state, self._decomposer.draw(state, store, key))
+                return fit(state, draw(state, store, key))
 
             new, metrics = _scan_updates(update, state, first_update, n_updates, is_ready)
             return new, metrics | {"return_scale": self._decomposer.scale(new)}
@@ -184,45 +208,64 @@ class Learner:
         ) -> tuple[Any, Metrics]:
             def update(state: Any, index: Array) -> tuple[Any, Metrics]:
                 draw_key, noise_key = jax.random.split(stream_key(seed_key, Stream.UPDATE_AGENT, index))
-                steps = draw_steps(store, draw_key, self._batch_size)
-                drawn = gather_transitions(store, steps)
-                if label is None:
-                    reward = self._decomposer.reward(decomposer_state, drawn.obs, drawn.action)
+                if self._decomposer.sample is not None:
+                    drawn = self._decomposer.sample(decomposer_state, store, draw_key, self._batch_size)
+                    reward = self._decomposer.reward(decomposer_state, drawn)
                 else:
-                    reward = label[steps % label.shape[0]]
+                    steps = draw_steps(store, draw_key, self._batch_size)
+                    drawn = gather_numbered(store, steps)
+                    if label is None:
+                        reward = self._decomposer.reward(decomposer_state, drawn)
+                    else:
+                        reward = label[steps % label.shape[0]]
                 # The one place where a learner's reward is filled.
                 batch = Transition(drawn.obs, drawn.action, reward, drawn.next_obs, drawn.terminal)
-                return self._agent.update(state, batch, self._agent.noise(noise_key, batch))
+                return self._agent.update(state, batch, self._agent.noise(noise_key, batch), index)
 
             return _scan_updates(update, state, first_update, n_updates, is_ready)
 
         return jax.vmap(fit_one)(states, decomposer_states, stores, labels, ready, self._seed_keys)
 
-    def _relabel_from(self, first: np.ndarray) -> None:
-        span = self._spec.horizon * LABEL_ROWS
-        for offset in range(0, int((self._inserted - first).max()), span):
+    def _relabel_from(self, first: NDArray[np.int64]) -> None:
+        """Renew the labels of all episodes that start at a numbered step or later."""
+        n_steps = int((self._inserted - first).max())
+        n_rows = next((n for n in LABEL_ROWS if n_steps <= n * self._spec.horizon), LABEL_ROWS[-1])
+        for offset in range(0, n_steps, self._spec.horizon * n_rows):
             start = (first + offset).astype(np.int32)
-            self.labels = self._relabel(self.state.decomposer, self.store, self.labels, start)
+            self.labels = self._relabel(self.state.decomposer, self.store, self.labels, start, n_rows)
 
-    def _relabel_one(self, state: Any, store: EpisodeStore, labels: Array, start: Array) -> Array:
-        """Renew the labels of LABEL_ROWS · horizon steps.
+    def _relabel_all(self, states: Any, stores: EpisodeStore, labels: Array, starts: Array, n_rows: int) -> Array:
+        return jax.vmap(partial(self._relabel_one, n_rows=n_rows))(states, stores, labels, starts)
 
-        Each row is to label `horizon` steps and begins at the start of the episode its first step belongs to.
+    def _relabel_one(self, state: Any, store: EpisodeStore, labels: Array, start: Array, n_rows: int) -> Array:
+        """Renew the labels of the episodes that start within n_rows · horizon steps.
+
+        Each row takes the episodes that start within `horizon` steps, whole: two horizons hold them.
         """
         assert self._decomposer.label is not None
         horizon, capacity = self._spec.horizon, labels.shape[0]
-        first_wanted = start + jnp.arange(LABEL_ROWS) * horizon  # [W]
-        first_wanted = jnp.maximum(first_wanted, store.first_live_step)
-        first_step = store.first_step[store.episode[first_wanted % capacity]]
+        begin = jnp.maximum(start + jnp.arange(n_rows) * horizon, store.first_live_step)  # [W]
+        end = start + (jnp.arange(n_rows) + 1) * horizon
+        under_way = store.episode[begin % capacity]
+        # The first episode that starts here: the one under way, or the next.
+        is_first = store.first_step[under_way] == begin
+        first_step = jnp.where(is_first, begin, store.first_step[under_way] + store.length[under_way])
         number = first_step + jnp.arange(2 * horizon)[:, None]  # [T, W]
-        wanted = (number >= first_wanted) & (number < start + (jnp.arange(LABEL_ROWS) + 1) * horizon)
-        wanted &= number < store.next_step
-        number = jnp.where(wanted | (number < first_wanted), number, first_step)
+        is_stored = number < store.next_step
+        number = jnp.where(is_stored, number, jnp.maximum(store.next_step - 1, 0))
         episode = store.episode[number % capacity]
-        step = number - store.first_step[episode]
-        obs, action = gather_steps(store, episode, step)
-        values = self._decomposer.label(state, obs, action, step)
+        wanted = is_stored & (store.first_step[episode] >= begin) & (store.first_step[episode] < end)
+        values = self._decomposer.label(state, gather_steps(store, episode, number - store.first_step[episode]))
         return labels.at[jnp.where(wanted, number % capacity, capacity)].set(values, mode="drop")
+
+    def _write_hidden_one(self, state: Any, labels: Array, store: EpisodeStore, rewards: Array, count: Array) -> Array:
+        """Store the hidden rewards of the newest steps, in the learner's scale."""
+        capacity = labels.shape[0]
+        index = jnp.arange(rewards.shape[0])
+        place = (store.next_step - count + index) % capacity
+        return labels.at[jnp.where(index < count, place, capacity)].set(
+            rewards / self._decomposer.scale(state), mode="drop"
+        )
 
 
 def _scan_updates(

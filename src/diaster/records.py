@@ -30,13 +30,18 @@ from diaster.errors import DiasterError
 
 CONFIG, PROGRESS, METADATA, DONE = "config.toml", "progress.csv", "metadata.json", "DONE"
 POLICY, DECOMPOSER = "policy.safetensors", "decomposer.safetensors"
-COLUMNS = (
+RESULTS = (
     "step", "seed", "episodes",
     "return_mean", "return_std", "return_min", "return_max", "length_mean",
     "fit_r2", "reward_correlation", "return_gap",
-    "training_return", "return_scale",
-    "sub_loss", "step_loss", "critic_loss", "actor_loss", "q_value", "entropy", "temperature",
+    "training_return",
 )  # fmt: skip
+# Which of these have numbers depends on the method and the learner; a table of an earlier version may lack some.
+METRICS = (
+    "return_scale", "sub_loss", "step_loss", "return_loss", "auxiliary_loss",
+    "critic_loss", "actor_loss", "q_value", "entropy", "temperature", "exploration",
+)  # fmt: skip
+COLUMNS = RESULTS + METRICS
 WHOLE_NUMBERS = ("step", "seed", "episodes")
 Row = Mapping[str, float | int]
 
@@ -203,6 +208,7 @@ def read_progress(path: Path) -> Table:
                 if name in WHOLE_NUMBERS
                 else np.array([float(row[name]) if row[name] != "" else np.nan for row in rows], np.float64)
                 for name in COLUMNS
+                if name in RESULTS or not rows or name in rows[0]
             }
         )
     except (KeyError, TypeError, ValueError, OverflowError):

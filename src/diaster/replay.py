@@ -8,16 +8,15 @@ stored step has no reward.
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from diaster.config.methods import EpisodeDraw
 from diaster.types import Episode
-
-EpisodeDraw = Literal["length", "uniform"]
 
 
 class EpisodeStore(NamedTuple):
@@ -65,13 +64,16 @@ class EpisodeBlock(NamedTuple):
     terminated: np.ndarray | Array  # [F]
 
 
-class Transitions(NamedTuple):
-    """Stored steps with their successors; no reward."""
+class Steps(NamedTuple):
+    """Stored steps, what follows them, and what is known of their episode; no reward.  # any shape […]"""
 
-    obs: Array  # [B, D]
-    action: Array  # [B, A]
-    next_obs: Array  # [B, D]
-    terminal: Array  # [B] True where nothing follows; False at time limits
+    obs: Any  # […, D] arrays of JAX, or of NumPy on the host
+    action: Any  # […, A]
+    next_obs: Any  # […, D]
+    terminal: Any  # […] True where nothing follows; False at time limits
+    time: Any  # […] which step of its episode
+    length: Any  # […] of its episode
+    episode_return: Any  # […]
 
 
 def init_store(capacity: int, obs_dim: int, action_dim: int) -> EpisodeStore:
@@ -178,23 +180,26 @@ def draw_episodes(store: EpisodeStore, key: Array, n: int, draw: EpisodeDraw) ->
     return numbers % store.first_row.shape[0]
 
 
-def gather_steps(store: EpisodeStore, episode: Array, step: Array) -> tuple[Array, Array]:
-    """Observation and action of steps named by their episode's place and their time in it."""
-    capacity = store.obs.shape[0]
-    obs = store.obs[(store.first_row[episode] + step) % capacity]
-    action = store.action[(store.first_step[episode] + step) % capacity]
-    return obs, action
+def gather_steps(store: EpisodeStore, episode: Array, time: Array) -> Steps:
+    """Steps named by their episode's place in the table and their time in it.
 
-
-def gather_transitions(store: EpisodeStore, steps: Array) -> Transitions:
-    """The transitions of numbered steps.  # [B]"""
+    Inside a compiled program what is not used of the result is not gathered.
+    """
     capacity = store.obs.shape[0]
-    episode = store.episode[steps % capacity]
-    time = steps - store.first_step[episode]
     row = store.first_row[episode] + time
-    return Transitions(
+    length = store.length[episode]
+    return Steps(
         obs=store.obs[row % capacity],
-        action=store.action[steps % capacity],
+        action=store.action[(store.first_step[episode] + time) % capacity],
         next_obs=store.obs[(row + 1) % capacity],
-        terminal=store.terminated[episode] & (time == store.length[episode] - 1),
+        terminal=store.terminated[episode] & (time == length - 1),
+        time=time,
+        length=length,
+        episode_return=store.episode_return[episode],
     )
+
+
+def gather_numbered(store: EpisodeStore, steps: Array) -> Steps:
+    """Steps by their number in the run.  # [B]"""
+    episode = store.episode[steps % store.obs.shape[0]]
+    return gather_steps(store, episode, steps - store.first_step[episode])

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from diaster.acting import HostParameters
 from diaster.collect import evaluation_episodes
 from diaster.config import RunConfig
 from diaster.envs import describe_env, find_horizon, import_modules, make_env, raw_observation_space
@@ -31,6 +32,11 @@ def leaf_names(tree: Any) -> list[tuple[str, Any]]:
     return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf) for path, leaf in paths]
 
 
+def is_recorded(name: str) -> bool:
+    """Whether a leaf is part of a run directory: what only further training needs is not."""
+    return not any(part in ("elite", "optimizer") or part.endswith("_optimizer") for part in name.split("."))
+
+
 class Run:
     """What `train` returns and `load` reads. Seeds are named by their number, as on the command line."""
 
@@ -44,7 +50,8 @@ class Run:
         self.spec: EnvSpec = describe_env(env, self.config.env, self._horizon)
         self._raw_space = raw_observation_space(env)
         env.close()
-        self._decomposer, self._agent = make_decomposer(self.config, self._horizon), make_agent(self.config)
+        self._decomposer = make_decomposer(self.config, self._horizon)
+        self._agent = make_agent(self.config, self.spec)
         self._reward_model = RewardModel(self._decomposer, self._horizon)
         self._policy_tensors = read_tensors(path / POLICY)
         self._decomposer_tensors = read_tensors(path / DECOMPOSER)
@@ -68,25 +75,33 @@ class Run:
         """A row per seed and evaluation."""
         return read_progress(self.path)
 
-    def policy(self, seed: int | None = None) -> Callable[[Any], NDArray[np.float32]]:
+    def policy(self, seed: int | None = None) -> Callable[[Any], NDArray[Any]]:
         """The deterministic policy of one seed (the first, unless named): observation → action of the environment."""
-        layers = self._layers(self._position(seed))
+        parameters = self._parameters(self._position(seed))
         acting = self._agent.acting
 
-        def act(obs: Any) -> NDArray[np.float32]:
-            return self.spec.to_env(acting(layers, self._flat(obs), None))
+        def act(obs: Any) -> NDArray[Any]:
+            return self.spec.to_env(acting.act(parameters, self._flat(obs), None))
 
         return act
 
-    def step_reward(self, obs: Any, action: Any, seed: int | None = None) -> NDArray[np.float64]:
-        """r̂(s, a) in the environment's units, for one step or a batch; actions in the environment's bounds."""
-        if self._reward_model.needs_history:
+    def step_reward(self, obs: Any, action: Any, next_obs: Any = None, seed: int | None = None) -> NDArray[np.float64]:
+        """r̂ in the environment's units, for one step or a batch; actions as the environment takes them.
+
+        `next_obs` is needed where the method looks at what a step led to (rrd, rd).
+        """
+        if not self._reward_model.has_step_reward:
             raise DiasterError(
-                "this run was trained with decomposer.reward_source=difference: its rewards depend on the whole "
-                "history and single steps have none; train with reward_source=step_reward."
+                f"the rewards of this run ({self.config.method}) depend on more than a single step, on its history or "
+                "on its episode's return; only methods with a net of their own for the step reward have one."
+            )
+        if self._reward_model.needs_next_obs and next_obs is None:
+            raise DiasterError(
+                f"the step reward of '{self.config.method}' looks at what a step led to; give next_obs as well."
             )
         state = self._state(self._position(seed))
-        return self._reward_model.of_steps(state, self._flat(obs), self.spec.from_env(np.asarray(action, np.float32)))
+        following = None if next_obs is None else self._flat(next_obs)
+        return self._reward_model.of_steps(state, self._flat(obs), self._as_nets_see(action), following)
 
     def evaluate(self, episodes: int = 10, seed: int | None = None) -> dict[int, tuple[ReturnStatistics, Diagnostics]]:
         """Fresh deterministic episodes of every seed (or of one): their returns, and how well r̂ explains them."""
@@ -99,14 +114,14 @@ class Run:
         position = self._position(seed)
         env = make_env(self.config.env, self._horizon)
         try:
-            acting, layers = self._agent.acting, self._layers(position)
+            acting, parameters = self._agent.acting, self._parameters(position)
             seen: list[EvaluationEpisode] = list(
-                evaluation_episodes(env, self.spec, acting, layers, seed, AFTER_THE_RUN, episodes)
+                evaluation_episodes(env, self.spec, acting, parameters, seed, AFTER_THE_RUN, episodes)
             )
         finally:
             env.close()
         state = self._state(position)
-        rewards = self._reward_model.of_episodes(state, [item.episode for item in seen])
+        rewards = self._reward_model.of_episodes(state, seen)
         return return_statistics(seen), diagnose(seen, rewards)
 
     def _position(self, seed: int | None) -> int:
@@ -116,10 +131,11 @@ class Run:
             raise DiasterError(f"the run '{self.path}' has no seed {seed}; it has {', '.join(map(str, self.seeds))}.")
         return self.seeds.index(seed)
 
-    def _layers(self, position: int) -> tuple[tuple[NDArray[np.float32], NDArray[np.float32]], ...]:
+    def _parameters(self, position: int) -> HostParameters:
         template = jax.eval_shape(lambda key: self._agent.policy(self._agent.init(key, self.spec)), jax.random.key(0))
         filled = self._fill(template, self._policy_tensors, position, POLICY)
-        return tuple((layer.weight, layer.bias) for layer in filled)
+        layers = tuple((layer.weight, layer.bias) for layer in filled.layers)
+        return HostParameters(layers, float(filled.exploration))
 
     def _state(self, position: int) -> Any:
         template = jax.eval_shape(lambda key: self._decomposer.init(key, self.spec), jax.random.key(0))
@@ -130,7 +146,7 @@ class Run:
 
         def fill(path: Any, leaf: Any) -> NDArray[Any]:
             name = jax.tree_util.keystr(path, simple=True, separator=".")
-            if "optimizer" in name:  # not part of a finished run
+            if not is_recorded(name):
                 return np.zeros(leaf.shape, leaf.dtype)
             stored = tensors.get(name)
             if stored is None or stored.shape[1:] != leaf.shape or position >= len(stored):
@@ -138,6 +154,14 @@ class Run:
             return np.asarray(stored[position], leaf.dtype)
 
         return jax.tree_util.tree_map_with_path(fill, template)
+
+    def _as_nets_see(self, action: Any) -> NDArray[np.float32]:
+        """Actions of the environment; a number that names none of its discrete ones is refused."""
+        array, first = np.asarray(action), self.spec.first_action
+        last = first + self.spec.action_dim - 1
+        if self.spec.discrete and not ((array >= first) & (array <= last)).all():
+            raise DiasterError(f"the action {action} was given; '{self.spec.id}' has the actions {first} to {last}.")
+        return self.spec.from_env(array)
 
     def _flat(self, obs: Any) -> NDArray[np.float32]:
         """Observations as the nets see them: flat ones in any batch shape, or one as the environment shows it."""

@@ -18,17 +18,17 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from diaster.config import PAPER_TASKS, RunConfig, Schedule, build_config, validate
+from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, Schedule, build_config, validate
 from diaster.envs import describe_env, find_horizon, import_modules, make_env
 from diaster.errors import DiasterError
 from diaster.evaluate import HeldOut, diagnose, return_statistics
 from diaster.learner import Learner
 from diaster.machine import check_memory, describe_machine, find_device, use_compilation_cache
 from diaster.records import Row, RunWriter, free_directory
-from diaster.registry import make_agent, make_decomposer
+from diaster.registry import check_pair, make_agent, make_decomposer
 from diaster.report import Progress, Reporter, Silent, make_reporter
 from diaster.reward_model import RewardModel
-from diaster.run import Run, leaf_names
+from diaster.run import Run, is_recorded, leaf_names
 from diaster.types import EnvSpec, Episode
 from diaster.workers import Fleet, Request, make_fleet
 
@@ -95,10 +95,12 @@ class Trainer:
         start: float,
     ) -> None:
         self._config, self._spec, self._reporter, self._writer, self._board = config, spec, reporter, writer, board
-        decomposer, agent = make_decomposer(config, spec.horizon), make_agent(config)
+        decomposer, agent = make_decomposer(config, spec.horizon), make_agent(config, spec)
+        # The hidden rewards leave the environments for the upper reference alone, and only under its own name.
+        keep_hidden = decomposer.is_hidden_reward and config.method == "dense"
         self._learner = Learner(decomposer, agent, spec, config.seeds, capacity, config.learner.batch_size, device)
         self._rewards = RewardModel(decomposer, spec.horizon)
-        self._fleet: Fleet = make_fleet(spec, agent.acting, config.seeds, config.imports, config.workers)
+        self._fleet: Fleet = make_fleet(spec, agent.acting, config.seeds, config.imports, config.workers, keep_hidden)
         n_seeds = len(config.seeds)
         self._held_out = [HeldOut(config.evaluation.held_out) for _ in range(n_seeds)]
         self._recent_returns: list[deque[float]] = [deque(maxlen=10) for _ in range(n_seeds)]
@@ -127,7 +129,7 @@ class Trainer:
                     policy if is_ready else None
                     for policy, is_ready in zip(self._learner.policies(), self._ready, strict=True)
                 ]
-                self._learn(before, end)
+                self._learn(end)
             if end == config.steps or crosses(config.evaluation.every, before, end):
                 self._evaluate(end)
             if end < config.steps:
@@ -156,7 +158,7 @@ class Trainer:
             self._episodes[position] += len(of_seed)
             self._recent_returns[position].extend(episode.episode_return for episode in of_seed)
 
-    def _learn(self, before: int, end: int) -> None:
+    def _learn(self, end: int) -> None:
         config = self._config
         ready = self._ready
         # Its schedule counts every step: what the warm-up owes the decomposer is paid when learning starts.
@@ -166,8 +168,7 @@ class Trainer:
             n_updates = min(share, due - self._decomposer_updates)
             self._metrics.append(self._learner.fit_decomposer(ready, self._decomposer_updates, n_updates))
             self._decomposer_updates += n_updates
-        if crosses(config.decomposer.relabel_every, before, end):
-            self._learner.relabel()
+        self._learner.renew_labels(getattr(config.decomposer, "relabel_every", 0))
         due = updates_due(config.learner, end - warmup(config))
         if due > self._agent_updates:
             n_updates = due - self._agent_updates
@@ -186,7 +187,7 @@ class Trainer:
         for position, episodes in enumerate(self._fleet.finish()):
             held_out = self._held_out[position].add(self._evaluations, episodes)
             state = self._learner.decomposer_state(position)
-            rewards = self._rewards.of_episodes(state, [item.episode for item in held_out])
+            rewards = self._rewards.of_episodes(state, held_out)
             recent = self._recent_returns[position]
             rows.append(
                 {
@@ -209,7 +210,9 @@ class Trainer:
 
     def _warn_of_poor_fit(self, end: int, rows: Sequence[Row]) -> None:
         fits = [row["fit_r2"] for row in rows if row["fit_r2"] == row["fit_r2"]]
-        if fits and end >= LATE * self._config.steps and np.mean(fits) < POOR_FIT and not self._warned:
+        is_late = end >= LATE * self._config.steps
+        is_fitted = self._config.decomposer.updates > 0
+        if fits and is_fitted and is_late and np.mean(fits) < POOR_FIT and not self._warned:
             self._warned = True
             self._reporter.warn(
                 f"at step {end} the step rewards explain little of the returns (fit_r2 {np.mean(fits):.2f}); "
@@ -230,7 +233,7 @@ class Trainer:
         decomposer = self._learner.state.decomposer
         return (
             {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(policy)},
-            {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(decomposer) if "optimizer" not in name},
+            {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(decomposer) if is_recorded(name)},
         )
 
     def _progress(self, end: int) -> Progress:
@@ -318,14 +321,9 @@ def resolve(config: RunConfig) -> tuple[RunConfig, EnvSpec]:
         steps = max(1, min(own, config.steps // 10))
     resolved = dataclasses.replace(config, horizon=horizon, warmup_steps=steps)
     validate(resolved)
-    cuts = config.decomposer.n_cuts
-    if isinstance(cuts, int) and cuts > max(1, horizon - 1):
-        raise DiasterError(f"decomposer.n_cuts={cuts} exceeds the horizon {horizon}; at most {horizon - 1} cuts exist.")
-    budget = config.decomposer.batch_steps
-    if config.decomposer.segments == "all" and 0 < budget < horizon:
-        raise DiasterError(
-            f"decomposer.batch_steps={budget} cannot hold an episode of the horizon {horizon}; give at least that many."
-        )
+    check_pair(config.agent, spec)
+    if isinstance(config.decomposer, DiasterConfig):
+        _check_horizon(config.decomposer, horizon)
     needed = 2 * (horizon + 2 * config.chunk_steps)
     if config.replay.capacity < needed:
         raise DiasterError(
@@ -333,6 +331,16 @@ def resolve(config: RunConfig) -> tuple[RunConfig, EnvSpec]:
             f"it has to be at least {needed}."
         )
     return resolved, spec
+
+
+def _check_horizon(decomposer: DiasterConfig, horizon: int) -> None:
+    cuts, budget = decomposer.n_cuts, decomposer.batch_steps
+    if isinstance(cuts, int) and cuts > max(1, horizon - 1):
+        raise DiasterError(f"decomposer.n_cuts={cuts} exceeds the horizon {horizon}; at most {horizon - 1} cuts exist.")
+    if decomposer.segments == "all" and 0 < budget < horizon:
+        raise DiasterError(
+            f"decomposer.batch_steps={budget} cannot hold an episode of the horizon {horizon}; give at least that many."
+        )
 
 
 def ring_rows(config: RunConfig) -> int:

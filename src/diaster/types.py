@@ -6,7 +6,7 @@ Nothing here imports JAX, so that the processes which step environments start fa
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,25 +15,34 @@ FloatArray = NDArray[np.float32]
 
 
 class EnvSpec(NamedTuple):
-    """What the learner has to know of an environment."""
+    """What the learner has to know of an environment.
+
+    Nets see continuous actions in [−1, 1] and discrete ones as one-hot vectors.
+    """
 
     id: str
     obs_dim: int
-    action_dim: int
+    action_dim: int  # of a vector, or how many discrete actions there are
     action_low: FloatArray  # [A]
     action_high: FloatArray  # [A]
     action_shape: tuple[int, ...]
     horizon: int
+    discrete: bool = False
+    first_action: int = 0  # what the environment calls the first of its discrete actions
 
-    def to_env(self, action: FloatArray) -> FloatArray:
-        """An action of the policy, in [−1, 1], in the environment's bounds: scaled and shifted."""
+    def to_env(self, action: FloatArray) -> NDArray[Any]:
+        """An action of the policy in the environment's terms: scaled and shifted into its bounds, or its number."""
+        if self.discrete:
+            return np.asarray(np.argmax(action, axis=-1) + self.first_action)
         unit = np.clip(action, -1.0, 1.0)
         scaled = self.action_low + (unit + 1.0) * 0.5 * (self.action_high - self.action_low)
         inside = np.clip(scaled, self.action_low, self.action_high)  # rounding may lead out of the bounds
         return inside.astype(np.float32).reshape(action.shape[:-1] + self.action_shape)
 
-    def from_env(self, action: FloatArray) -> FloatArray:
-        """The inverse of `to_env`: an action in the environment's bounds as the nets see it."""
+    def from_env(self, action: NDArray[Any]) -> FloatArray:
+        """The inverse of `to_env`: an action of the environment as the nets see it."""
+        if self.discrete:
+            return np.eye(self.action_dim, dtype=np.float32)[np.asarray(action, np.int64) - self.first_action]
         batch = np.shape(action)[: np.ndim(action) - len(self.action_shape)]
         flat = np.asarray(action, np.float32).reshape((*batch, self.action_dim))
         unit = (flat - self.action_low) / (self.action_high - self.action_low) * 2.0 - 1.0
@@ -44,9 +53,10 @@ class Episode(NamedTuple):
     """A finished episode as the learner may see it: one number for all of it, no reward for a step."""
 
     obs: FloatArray  # [L+1, D]
-    action: FloatArray  # [L, A], in [−1, 1]
+    action: FloatArray  # [L, A], in [−1, 1] or one-hot
     episode_return: float
     terminated: bool  # False where a time limit ended it: the last state then still has a value
+    hidden_reward: FloatArray | None = None  # [L]; kept for the method `dense` alone
 
     @property
     def length(self) -> int:

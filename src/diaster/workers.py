@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import gymnasium as gym
 from threadpoolctl import threadpool_limits
 
-from diaster import acting
-from diaster.acting import HostLayers, HostPolicy
+from diaster.acting import POLICIES, HostParameters, HostPolicy
 from diaster.collect import Collector, evaluation_episodes
 from diaster.envs import Env, gym_spec, import_modules, make_env
 from diaster.errors import DiasterError
@@ -33,15 +32,16 @@ class Job(NamedTuple):
     env_json: str
     spec: EnvSpec
     imports: tuple[str, ...]
-    policy: str  # a function of acting.py
+    policy: str  # its name in acting.py
     seeds: tuple[int, ...]
+    keep_hidden: bool
 
 
 class Request(NamedTuple):
     """Collect so many steps, or evaluate so many episodes, with one policy per seed of the worker."""
 
     kind: str  # "collect" | "evaluate"
-    layers: Sequence[HostLayers | None]
+    parameters: Sequence[HostParameters | None]
     number: int  # of the chunk or of the evaluation
     amount: int
 
@@ -60,13 +60,19 @@ class SeedEnvs:
     """Training and evaluation environment of some seeds, in this process."""
 
     def __init__(
-        self, envs: Sequence[tuple[Env, Env]], spec: EnvSpec, policy: HostPolicy, seeds: Sequence[int]
+        self,
+        envs: Sequence[tuple[Env, Env]],
+        spec: EnvSpec,
+        policy: HostPolicy,
+        seeds: Sequence[int],
+        keep_hidden: bool,
     ) -> None:
         self._spec, self._policy, self._seeds = spec, policy, seeds
         self._training_envs = [training for training, _ in envs]
         self._evaluation_envs = [evaluation for _, evaluation in envs]
         self._collectors = [
-            Collector(env, spec, policy, seed) for env, seed in zip(self._training_envs, seeds, strict=True)
+            Collector(env, spec, policy, seed, keep_hidden)
+            for env, seed in zip(self._training_envs, seeds, strict=True)
         ]
 
     def answer(self, request: Request) -> list[list[Episode]] | list[list[EvaluationEpisode]]:
@@ -75,16 +81,15 @@ class SeedEnvs:
         with threadpool_limits(limits=1, user_api="blas"):
             if request.kind == "collect":
                 return [
-                    collector.collect(layers, request.number, request.amount)
-                    for collector, layers in zip(self._collectors, request.layers, strict=True)
+                    collector.collect(parameters, request.number, request.amount)
+                    for collector, parameters in zip(self._collectors, request.parameters, strict=True)
                 ]
             return [
                 list(
-                    evaluation_episodes(
-                        env, self._spec, self._policy, layers or (), seed, request.number, request.amount
-                    )
+                    evaluation_episodes(env, self._spec, self._policy, parameters, seed, request.number, request.amount)
                 )
-                for env, layers, seed in zip(self._evaluation_envs, request.layers, self._seeds, strict=True)
+                for env, parameters, seed in zip(self._evaluation_envs, request.parameters, self._seeds, strict=True)
+                if parameters is not None
             ]
 
     def close(self) -> None:
@@ -95,9 +100,9 @@ class SeedEnvs:
 class LocalFleet:
     """All seeds in this process; learning goes on underneath because JAX computes in the background."""
 
-    def __init__(self, spec: EnvSpec, policy: HostPolicy, seeds: Sequence[int]) -> None:
+    def __init__(self, spec: EnvSpec, policy: HostPolicy, seeds: Sequence[int], keep_hidden: bool) -> None:
         envs = [(make_env(spec.id, spec.horizon), make_env(spec.id, spec.horizon)) for _ in seeds]
-        self._envs = SeedEnvs(envs, spec, policy, seeds)
+        self._envs = SeedEnvs(envs, spec, policy, seeds, keep_hidden)
         self._request: Request | None = None
 
     def start(self, request: Request) -> None:
@@ -114,7 +119,15 @@ class LocalFleet:
 class WorkerFleet:
     """Seeds dealt out to worker processes."""
 
-    def __init__(self, spec: EnvSpec, policy: HostPolicy, seeds: Sequence[int], imports: Sequence[str], n: int) -> None:
+    def __init__(
+        self,
+        spec: EnvSpec,
+        policy: HostPolicy,
+        seeds: Sequence[int],
+        keep_hidden: bool,
+        imports: Sequence[str],
+        n: int,
+    ) -> None:
         self._shares = [list(range(first, len(seeds), n)) for first in range(n)]
         self._n_seeds = len(seeds)
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -133,15 +146,15 @@ class WorkerFleet:
             theirs.close()
             connection = Connection(ours.detach())
             names = tuple(seeds[position] for position in share)
-            connection.send(Job(env_json, spec, tuple(imports), policy.__name__, names))
+            connection.send(Job(env_json, spec, tuple(imports), policy.name, names, keep_hidden))
             self._processes.append(process)
             self._connections.append(connection)
 
     def start(self, request: Request) -> None:
         for connection, share in zip(self._connections, self._shares, strict=True):
-            layers = [request.layers[position] for position in share]
+            parameters = [request.parameters[position] for position in share]
             with contextlib.suppress(OSError):  # the worker is gone; finish() says so
-                connection.send(request._replace(layers=layers))
+                connection.send(request._replace(parameters=parameters))
 
     def finish(self) -> list[Any]:
         results: list[Any] = [None] * self._n_seeds
@@ -171,9 +184,17 @@ class WorkerFleet:
 
 
 def make_fleet(
-    spec: EnvSpec, policy: HostPolicy, seeds: Sequence[int], imports: Sequence[str], workers: int | str
+    spec: EnvSpec,
+    policy: HostPolicy,
+    seeds: Sequence[int],
+    imports: Sequence[str],
+    workers: int | str,
+    keep_hidden: bool = False,
 ) -> Fleet:
-    """The environments of all seeds, in as many processes as the machine has use for."""
+    """The environments of all seeds, in as many processes as the machine has use for.
+
+    `keep_hidden` lets collected episodes carry the hidden rewards of their steps.
+    """
     portable = _is_portable(spec.id)
     if workers == "auto":
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -181,13 +202,13 @@ def make_fleet(
         workers = min(len(seeds), cores - 1) if len(seeds) > 1 and cores > 2 and portable else 0
     assert isinstance(workers, int)
     if workers == 0:
-        return LocalFleet(spec, policy, seeds)
+        return LocalFleet(spec, policy, seeds, keep_hidden)
     if not portable:
         raise DiasterError(
             f"'{spec.id}' cannot be made in other processes; use --workers 0, or register it by a 'module:Class' "
             "text and with arguments that JSON can hold."
         )
-    return WorkerFleet(spec, policy, seeds, imports, min(workers, len(seeds)))
+    return WorkerFleet(spec, policy, seeds, keep_hidden, imports, min(workers, len(seeds)))
 
 
 def _is_portable(env_id: str) -> bool:
@@ -215,7 +236,7 @@ def serve(connection: Connection) -> None:
                     made = [
                         (make_env(env_spec, job.spec.horizon), make_env(env_spec, job.spec.horizon)) for _ in job.seeds
                     ]
-                    envs = SeedEnvs(made, job.spec, getattr(acting, job.policy), job.seeds)
+                    envs = SeedEnvs(made, job.spec, POLICIES[job.policy], job.seeds, job.keep_hidden)
                 connection.send(envs.answer(request))
             except DiasterError as error:
                 connection.send(error)

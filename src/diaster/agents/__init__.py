@@ -1,7 +1,7 @@
 """Learners: any off-policy algorithm that can be updated on transitions with a reward.
 
 A learner is a record of pure functions over an explicit state. Its policy acts on the host, in NumPy, with a
-copy of `policy(state)`; `acting` names the function there that understands those parameters.
+copy of `policy(state)`; `acting` is what understands those parameters there.
 """
 
 from __future__ import annotations
@@ -17,6 +17,13 @@ from diaster.types import EnvSpec
 
 State = Any
 Metrics = dict[str, Array]
+
+
+class Acting(NamedTuple):
+    """The parameters of a policy; `acting.HostParameters` on the host."""
+
+    layers: MLP
+    exploration: Array  # []
 
 
 class Transition(NamedTuple):
@@ -35,9 +42,10 @@ class Agent(NamedTuple):
     init: Callable[[Array, EnvSpec], State]
     noise: Callable[[Array, Transition], Array]
     """The random numbers an update on such a batch needs."""
-    update: Callable[[State, Transition, Array], tuple[State, Metrics]]
-    """One gradient step on a batch, with its noise."""
-    policy: Callable[[State], MLP]
+    update: Callable[[State, Transition, Array, Array], tuple[State, Metrics]]
+    """One gradient step on a batch, with its noise and its number. The number is the same for all seeds, so that
+    a branch on it stays a branch under `vmap`."""
+    policy: Callable[[State], Acting]
     """The parameters that act."""
     acting: HostPolicy
     """How they act, on the host."""

@@ -10,7 +10,8 @@ import optax
 from jax import Array
 
 from diaster import acting
-from diaster.agents import Agent, Metrics, Transition
+from diaster.agents import Acting, Agent, Metrics, Transition
+from diaster.agents.actions import need_continuous
 from diaster.config import SacConfig
 from diaster.nets import MLP, mlp, mlp_init, tanh_gaussian
 from diaster.types import EnvSpec
@@ -37,11 +38,26 @@ def action_values(critics: tuple[MLP, MLP], obs: Array, action: Array) -> Array:
     return jnp.stack([mlp(critic, x)[..., 0] for critic in critics])
 
 
+def critic_error(config: SacConfig, values: Array, target: Array) -> Array:
+    """How much each error counts: squared or, by Huber, half of that below 1 and linear beyond."""
+    return optax.huber_loss(values, target) if config.critic_loss == "huber" else (values - target) ** 2
+
+
+def net_optimizer(config: SacConfig) -> optax.GradientTransformation:
+    """Adam for the actor, and for both critics as one; on clipped gradients if that was asked for."""
+    adam = optax.adam(config.learning_rate)
+    if config.gradient_clip == 0.0:
+        return adam
+    return optax.chain(optax.clip_by_global_norm(config.gradient_clip), adam)
+
+
 def make_sac(config: SacConfig) -> Agent:
     """SAC for actions in [−1, 1]."""
-    optimizer = optax.adam(config.learning_rate)
+    optimizer = net_optimizer(config)
+    temperature_adam = optax.adam(config.learning_rate)
 
     def init(key: Array, spec: EnvSpec) -> SacState:
+        need_continuous("sac for continuous actions", spec, "make_sac_discrete, which the agent 'sac' stands for there")
         actor_key, first_key, second_key = jax.random.split(key, 3)
         hidden = (config.hidden, config.hidden)
         actor = mlp_init(actor_key, (spec.obs_dim, *hidden, 2 * spec.action_dim))
@@ -55,13 +71,13 @@ def make_sac(config: SacConfig) -> Agent:
             log_temperature=log_temperature,
             actor_optimizer=optimizer.init(actor),
             critic_optimizer=optimizer.init(critics),
-            temperature_optimizer=optimizer.init(log_temperature),
+            temperature_optimizer=temperature_adam.init(log_temperature),
         )
 
     def noise(key: Array, batch: Transition) -> Array:
         return jax.random.normal(key, (2, *batch.action.shape))  # of the next action, of this one
 
-    def update(state: SacState, batch: Transition, noise: Array) -> tuple[SacState, Metrics]:
+    def update(state: SacState, batch: Transition, noise: Array, number: Array) -> tuple[SacState, Metrics]:
         temperature = jnp.exp(state.log_temperature)
         target_entropy = -float(batch.action.shape[-1])
 
@@ -72,7 +88,7 @@ def make_sac(config: SacConfig) -> Agent:
 
         def critic_loss(critics: tuple[MLP, MLP]) -> tuple[Array, Array]:
             values = action_values(critics, batch.obs, batch.action)
-            return ((values - target) ** 2).mean(axis=-1).sum(), values.mean()
+            return critic_error(config, values, target).mean(axis=-1).sum(), values.mean()
 
         (loss_q, mean_q), gradient = jax.value_and_grad(critic_loss, has_aux=True)(state.critics)
         change, critic_optimizer = optimizer.update(gradient, state.critic_optimizer)
@@ -89,7 +105,7 @@ def make_sac(config: SacConfig) -> Agent:
 
         # The gradient of −log α · (log π + target entropy), by hand.
         gradient = -(mean_log_prob + target_entropy)
-        change, temperature_optimizer = optimizer.update(gradient, state.temperature_optimizer)
+        change, temperature_optimizer = temperature_adam.update(gradient, state.temperature_optimizer)
 
         def follow(slow: Array, fast: Array) -> Array:
             return slow + config.target_rate * (fast - slow)
@@ -112,7 +128,7 @@ def make_sac(config: SacConfig) -> Agent:
         }
         return new, metrics
 
-    def policy(state: SacState) -> MLP:
-        return state.actor
+    def policy(state: SacState) -> Acting:
+        return Acting(state.actor, jnp.zeros(()))
 
-    return Agent(init, noise, update, policy, acting.tanh_gaussian)
+    return Agent(init, noise, update, policy, acting.TANH_GAUSSIAN)

@@ -16,6 +16,8 @@ Generalisations, each with the paper as its neutral setting (numbers as in docs/
    compared with R/L. Segments of one step are RRD, all segments are the paper with m ≈ L/segment_length cuts.
 3. `variance_penalty`: + λ · Var_t R̂_d over the steps of an episode that were looked at.
 4. Inputs are normalised, and returns are divided by a scale taken from those seen so far.
+5. `averaging`: r̂ is the running average of the net that is fitted. Batches of a few episodes make the fitted net
+   restless, and a policy follows every step reward it is told.
 """
 
 from __future__ import annotations
@@ -29,13 +31,20 @@ from jax import Array
 
 from diaster.config import DiasterConfig
 from diaster.decompose import Decomposer, Metrics
+from diaster.decompose.statistics import (
+    Moments,
+    Rate,
+    add_returns,
+    add_rows,
+    init_moments,
+    init_rate,
+    normalize,
+    return_scale,
+)
 from diaster.nets import GRU, MLP, Linear, gru_init, gru_scan, linear, linear_init, mlp, mlp_init
 from diaster.packing import Rows, draw_cuts, draw_segments, pack_episodes, rows_of_segments
-from diaster.replay import EpisodeBlock, EpisodeStore, draw_episodes, gather_steps
+from diaster.replay import EpisodeBlock, EpisodeStore, Steps, draw_episodes, gather_steps
 from diaster.types import EnvSpec
-
-AUTO_SCALE = 5.0  # r̂ has a root mean square near 1/5: the published scales 10 and 500 come out for their tasks
-INPUT_CLIP = 10.0
 
 
 class SubReward(NamedTuple):
@@ -45,24 +54,17 @@ class SubReward(NamedTuple):
     head: Linear
 
 
-class Moments(NamedTuple):
-    """Running mean and sum of squared deviations of the observations."""
-
-    rows: Array  # [] how many
-    mean: Array  # [D]
-    deviation: Array  # [D]
-
-
 class DiasterState(NamedTuple):
     """Everything Diaster carries between updates."""
 
     sub_reward: SubReward
-    step_reward: MLP
+    step_reward: MLP  # as it is fitted
+    mean_step_reward: MLP  # its running average, which is what r̂ is
+    updates: Array  # []
     sub_optimizer: optax.OptState
     step_optimizer: optax.OptState
     moments: Moments
-    rate_steps: Array  # [] steps seen
-    rate_square: Array  # [] mean over those steps of (R/L)²
+    rate: Rate
 
 
 class Batch(NamedTuple):
@@ -126,40 +128,26 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
         n_in, hidden = spec.obs_dim + spec.action_dim, config.hidden
         sub_reward = SubReward(gru_init(cell_key, n_in, hidden), linear_init(head_key, hidden, 1, hidden**-0.5))
         step_reward = mlp_init(step_key, (n_in, hidden, hidden, 1))
-        zeros = jnp.zeros((spec.obs_dim,))
         return DiasterState(
             sub_reward=sub_reward,
             step_reward=step_reward,
+            mean_step_reward=jax.tree.map(jnp.copy, step_reward),  # no array twice: a state may be donated
+            updates=jnp.zeros((), jnp.int32),
             sub_optimizer=optimizer.init(sub_reward),
             step_optimizer=optimizer.init(step_reward),
-            moments=Moments(jnp.zeros(()), zeros, zeros),
-            rate_steps=jnp.zeros(()),
-            rate_square=jnp.zeros(()),
+            moments=init_moments(spec.obs_dim),
+            rate=init_rate(),
         )
 
-    def ingest(state: DiasterState, block: EpisodeBlock) -> DiasterState:
-        steps = jnp.asarray(block.length).sum()
-        rate = block.episode_return / jnp.maximum(block.length, 1)
-        rate_steps = state.rate_steps + steps
-        gained = (block.length * (rate**2 - state.rate_square)).sum()
-        return state._replace(
-            moments=_add_rows(state.moments, jnp.asarray(block.obs), jnp.asarray(block.row_episode) >= 0),
-            rate_steps=rate_steps,
-            rate_square=state.rate_square + gained / jnp.maximum(rate_steps, 1.0),
-        )
+    def ingest(state: DiasterState, store: EpisodeStore, block: EpisodeBlock) -> DiasterState:
+        return state._replace(moments=add_rows(state.moments, block), rate=add_returns(state.rate, block))
 
     def scale(state: DiasterState) -> Array:
-        if config.return_scale != "auto":
-            return jnp.full((), config.return_scale)
-        automatic = AUTO_SCALE * jnp.sqrt(state.rate_square)
-        return jnp.where(automatic > 0.0, automatic, 1.0)
+        return return_scale(config.return_scale, state.rate)
 
-    def inputs_of(state: DiasterState, obs: Array, action: Array) -> Array:
-        if config.normalize_inputs:
-            variance = state.moments.deviation / jnp.maximum(state.moments.rows, 1.0)
-            obs = (obs - state.moments.mean) / jnp.sqrt(variance + 1e-8)
-            obs = jnp.clip(obs, -INPUT_CLIP, INPUT_CLIP)
-        return jnp.concatenate([obs, action], axis=-1)
+    def inputs_of(state: DiasterState, steps: Steps) -> Array:
+        obs = normalize(state.moments, steps.obs) if config.normalize_inputs else steps.obs
+        return jnp.concatenate([obs, steps.action], axis=-1)
 
     def draw(state: DiasterState, store: EpisodeStore, key: Array) -> Batch:
         episode_key, cut_key = jax.random.split(key)
@@ -176,9 +164,9 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
             cuts = jax.vmap(draw_cuts, (0, 0, None, None))(keys, length, n_cuts, horizon)  # [B, horizon]
             rows = pack_episodes(length, n_rows, horizon)
             start = cuts[rows.episode, rows.step]
-        obs, action = gather_steps(store, episode[rows.episode], rows.step)
+        steps = gather_steps(store, episode[rows.episode], rows.step)
         target = store.episode_return[episode] / scale(state)
-        return Batch(inputs_of(state, obs, action), rows, start, target, length)
+        return Batch(inputs_of(state, steps), rows, start, target, length)
 
     def whole_episode_targets(net: SubReward, batch: Batch) -> Array:
         """R̂_d of whole episodes, from one scan without cuts."""
@@ -202,36 +190,31 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
             target = difference if sampled else whole_episode_targets(state.sub_reward, batch)
             loss, gradient = jax.value_and_grad(step_loss)(state.step_reward, batch, target)
             change, step_optimizer = optimizer.update(gradient, state.step_optimizer)
+            step_reward = optax.apply_updates(state.step_reward, change)
             state = state._replace(
-                step_reward=optax.apply_updates(state.step_reward, change), step_optimizer=step_optimizer
+                step_reward=step_reward,
+                mean_step_reward=_follow(state.mean_step_reward, step_reward, state.updates, config.averaging),
+                updates=state.updates + 1,
+                step_optimizer=step_optimizer,
             )
             metrics["step_loss"] = loss
         return state, metrics
 
-    def reward(state: DiasterState, obs: Array, action: Array) -> Array:
-        return mlp(state.step_reward, inputs_of(state, obs, action))[..., 0]
+    def reward(state: DiasterState, steps: Steps) -> Array:
+        return mlp(state.mean_step_reward, inputs_of(state, steps))[..., 0]
 
-    def label(state: DiasterState, obs: Array, action: Array, step: Array) -> Array:
+    def label(state: DiasterState, steps: Steps) -> Array:
         # Where the net was trained on short segments, longer prefixes would be extrapolation in length.
-        start = step % config.segment_length == 0 if sampled else step == 0
-        return reward_differences(state.sub_reward, config.head, inputs_of(state, obs, action), start)
+        start = steps.time % config.segment_length == 0 if sampled else steps.time == 0
+        return reward_differences(state.sub_reward, config.head, inputs_of(state, steps), start)
 
     return Decomposer(
-        init, ingest, draw, update, reward, scale, label if config.reward_source == "difference" else None
+        init, ingest, reward, scale, draw, update, label if config.reward_source == "difference" else None
     )
 
 
-def _add_rows(moments: Moments, rows: Array, valid: Array) -> Moments:
-    """Merge the mean and deviation of a block of rows into the running ones (Chan's formula)."""
-    count = valid.sum()
-    weight = valid[:, None] / jnp.maximum(count, 1)
-    mean = (rows * weight).sum(axis=0)
-    deviation = jnp.where(valid[:, None], (rows - mean) ** 2, 0.0).sum(axis=0)
-    total = moments.rows + count
-    shift = mean - moments.mean
-    share = count / jnp.maximum(total, 1.0)
-    return Moments(
-        rows=total,
-        mean=moments.mean + shift * share,
-        deviation=moments.deviation + deviation + shift**2 * moments.rows * share,
-    )
+def _follow(mean: MLP, net: MLP, updates: Array, averaging: float) -> MLP:
+    """A running average that forgets its start: over all nets so far until they are many."""
+    keep = jnp.minimum(averaging, updates / (updates + 10.0))
+    followed: MLP = jax.tree.map(lambda slow, fast: fast + keep * (slow - fast), mean, net)
+    return followed

@@ -1,0 +1,137 @@
+"""The settings of a run, with those of its method and of its learner inside."""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from diaster.config.agents import AGENT_CONFIGS, AgentConfig, SacConfig
+from diaster.config.methods import METHOD_CONFIGS, Auto, DiasterConfig, MethodConfig
+from diaster.errors import DiasterError, unknown
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """'5' means seeds 0 … 4; '3,7,11' names them ('3,' names one)."""
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise DiasterError(
+            f"seeds '{text}' are neither a count nor a list; give --seeds 5 for seeds 0 to 4, or --seeds 3,7,11."
+        ) from None
+    return tuple(numbers) if "," in text else expand_seeds(numbers[0] if numbers else 0)
+
+
+def expand_seeds(seeds: Any) -> tuple[int, ...]:
+    """A count stands for the seeds 0 … count − 1; a list names them."""
+    if isinstance(seeds, str):
+        return parse_seeds(seeds)
+    if isinstance(seeds, list | tuple | range) and all(type(seed) is int for seed in seeds):
+        return tuple(seeds)
+    if type(seeds) is int:
+        if seeds < 1:
+            raise DiasterError(f"{seeds} seeds were asked for; at least one is needed, e.g. --seeds 5.")
+        return tuple(range(seeds))
+    raise DiasterError(f"seeds={seeds!r} are neither a count nor a list of whole numbers; give 5, or [3, 7, 11].")
+
+
+Seeds = Annotated[
+    tuple[int, ...],
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="N|A,B,...",
+        instance_from_str=lambda args: parse_seeds(args[0]),
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda seeds: [",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")],
+    ),
+]
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """The store of episodes."""
+
+    capacity: int = 1_000_000
+    """Observations kept; the oldest whole episodes make room."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """How the policy and the decomposition are judged, on environments of their own."""
+
+    every: int = 5000
+    """Environment steps between two evaluations (the paper: 1000)."""
+    episodes: int = 5
+    """Deterministic episodes per evaluation (the paper: 10)."""
+    held_out: int = 50
+    """Evaluation episodes, from all of the run, to measure the decomposition on (one evaluation at the least)."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A run: together with its seeds these settings determine every byte of its result on a given machine."""
+
+    env: tyro.conf.Positional[str] = ""
+    """Gymnasium id of the environment."""
+    steps: int = 100_000
+    """Environment steps per seed."""
+    seeds: Seeds = (0,)
+    """How many seeds (5 means 0 to 4) or which (3,7,11); they train together."""
+    method: str = "diaster"
+    """How returns are decomposed."""
+    agent: str = "sac"
+    """What learns from the step rewards."""
+    preset: str = "default"
+    """A named set of settings: default, or paper (to the letter)."""
+    horizon: int | Auto = "auto"
+    """Longest episode; auto is 1000 for the paper's tasks, else the environment's own limit."""
+    warmup_steps: int | Auto = "auto"
+    """Steps of random actions before learning; auto is 5000 (InvertedPendulum 500), at most a tenth of the run."""
+    chunk_steps: int = 200
+    """Environment steps per seed between two exchanges with the learner; collection runs one chunk ahead."""
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    """Where learning runs; auto takes a GPU if there is one. Environments and acting stay on the CPU."""
+    workers: int | Auto = "auto"
+    """Processes that step environments; 0 steps them in this process. The result does not depend on it."""
+    imports: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(name="import", metavar="MODULE")]] = ()
+    """A module to import first, for the environments it registers."""
+    decomposer: MethodConfig = field(default_factory=DiasterConfig)
+    learner: AgentConfig = field(default_factory=SacConfig)
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+
+def default_config(method: Any, agent: Any) -> RunConfig:
+    """The defaults of a run with this method and this learner."""
+    decomposer, learner = _settings_types(method, agent)
+    return RunConfig(method=method, agent=agent, decomposer=decomposer(), learner=learner())
+
+
+def run_config_type(method: str, agent: str) -> type[RunConfig]:
+    """RunConfig with the settings of one method and one learner in the place of "any": what a parser needs."""
+    kinds = dict(zip(("decomposer", "learner"), _settings_types(method, agent), strict=True))
+    fields = {name: field(default_factory=kind) for name, kind in kinds.items()}
+    body = {"__annotations__": kinds, "__doc__": RunConfig.__doc__, "__module__": RunConfig.__module__, **fields}
+    return dataclass(frozen=True)(type("RunConfig", (RunConfig,), body))
+
+
+def _settings_types(method: Any, agent: Any) -> tuple[type[MethodConfig], type[AgentConfig]]:
+    return _named("method", method, METHOD_CONFIGS), _named("agent", agent, AGENT_CONFIGS)
+
+
+def _named(what: str, name: Any, known: dict[str, Any]) -> Any:
+    if not isinstance(name, str) or name not in known:
+        raise unknown(what, str(name), known)
+    return known[name]
+
+
+class Schedule(typing.Protocol):
+    """Anything that is updated so many times per so many environment steps."""
+
+    @property
+    def updates(self) -> int: ...
+
+    @property
+    def every(self) -> int: ...
