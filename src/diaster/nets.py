@@ -1,7 +1,7 @@
 """Small nets as plain records of arrays: perceptron, recurrent scan with resets, tanh-Gaussian policy.
 
-They are records and functions rather than modules so that the GRU's input products can be taken out of its
-scan, and so that the host can act with the very same arrays in NumPy (`acting.py`). Initialisation is
+They are records and functions rather than modules so that a recurrent cell's input products can be taken out of
+its scan, and so that the host can act with the very same arrays in NumPy (`acting.py`). Initialisation is
 PyTorch's: uniform in ±1/√fan_in for layers, ±1/√hidden for recurrent cells.
 """
 
@@ -32,6 +32,13 @@ class GRU(NamedTuple):
 
     input: Linear  # [I, 3H]
     hidden: Linear  # [H, 3H]
+
+
+class LSTM(NamedTuple):
+    """A long short-term memory; gates in the order input, forget, candidate, output."""
+
+    input: Linear  # [I, 4H]
+    hidden: Linear  # [H, 4H]
 
 
 def linear_init(key: Array, n_in: int, n_out: int, bound: float) -> Linear:
@@ -101,6 +108,37 @@ def gru_scan(cell: GRU, inputs: Array, start: Array) -> Array:
     unroll = min(max(inputs.shape[0] - 1, 1), 8)
     _, states = jax.lax.scan(step, first, (projected[1:], start[1:]), unroll=unroll)
     return jnp.concatenate([first[None], states])
+
+
+def lstm_init(key: Array, n_in: int, n_hidden: int) -> LSTM:
+    """A cell with PyTorch's initialisation."""
+    input_key, hidden_key = jax.random.split(key)
+    bound = n_hidden**-0.5
+    return LSTM(
+        linear_init(input_key, n_in, 4 * n_hidden, bound),
+        linear_init(hidden_key, n_hidden, 4 * n_hidden, bound),
+    )
+
+
+def lstm_scan(cell: LSTM, inputs: Array, start: Array) -> Array:
+    """Outputs after each step of rows of steps; state and memory are reset wherever a segment starts.
+
+    inputs  # [T, B, I]; start  # [T, B] bool; returns  # [T, B, H]
+    """
+    n_hidden = cell.hidden.weight.shape[0]
+    projected = linear(cell.input, inputs)  # [T, B, 4H]: one large product instead of T small ones
+
+    def step(carry: tuple[Array, Array], x: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        gates_in, is_start = x
+        state, memory = (jnp.where(is_start[:, None], 0.0, part) for part in carry)
+        admit, keep, candidate, show = jnp.split(gates_in + linear(cell.hidden, state), 4, axis=-1)
+        memory = jax.nn.sigmoid(keep) * memory + jax.nn.sigmoid(admit) * jnp.tanh(candidate)
+        state = jax.nn.sigmoid(show) * jnp.tanh(memory)
+        return (state, memory), state
+
+    zero = jnp.zeros((inputs.shape[1], n_hidden), projected.dtype)
+    _, states = jax.lax.scan(step, (zero, zero), (projected, start), unroll=min(inputs.shape[0], 8))
+    return states
 
 
 def tanh_gaussian(layers: MLP, obs: Array, noise: Array) -> tuple[Array, Array]:

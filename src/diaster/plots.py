@@ -24,6 +24,7 @@ class Curve(NamedTuple):
     mean: NDArray[np.float64]
     error: NDArray[np.float64]
     of_seeds: NDArray[np.float64]  # [evaluations, seeds]
+    is_reference: bool = False  # `dense`, which learns from what is hidden from every method
 
 
 def learning_curve(path: Path) -> Curve:
@@ -34,8 +35,11 @@ def learning_curve(path: Path) -> Curve:
         raise DiasterError(f"'{path}' has no evaluation yet; plot it when its first one is done.")
     n_seeds = returns.shape[1]
     error = returns.std(axis=1, ddof=1) / np.sqrt(n_seeds) if n_seeds > 1 else np.zeros(len(returns))
-    label = f"{config.method} ({config.preset}), {n_seeds} seed{'s' * (n_seeds > 1)}"
-    return Curve(label, config.env, np.unique(table["step"])[: len(returns)], returns.mean(axis=1), error, returns)
+    is_reference = config.method == "dense"
+    what = "upper reference: sees the hidden rewards" if is_reference else config.preset
+    label = f"{config.method} ({what}), {n_seeds} seed{'s' * (n_seeds > 1)}"
+    steps = np.unique(table["step"])[: len(returns)]
+    return Curve(label, config.env, steps, returns.mean(axis=1), error, returns, is_reference)
 
 
 def by_seed(table: Table, column: str) -> NDArray[np.float64]:
@@ -69,8 +73,9 @@ def plot_learning_curves(paths: list[Path], out: Path) -> None:
         figure, axes = plt.subplots(figsize=(5.0, 3.4), layout="constrained")
         palette = [COLOUR, "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
         for curve, colour in zip(curves, palette * len(curves), strict=False):
+            style = "--" if curve.is_reference else "-"
             if curve.of_seeds.shape[1] > 1:
-                axes.plot(curve.steps, curve.of_seeds, color=colour, alpha=0.25, linewidth=0.8)
+                axes.plot(curve.steps, curve.of_seeds, style, color=colour, alpha=0.25, linewidth=0.8)
                 axes.fill_between(
                     curve.steps,
                     curve.mean - curve.error,
@@ -81,11 +86,19 @@ def plot_learning_curves(paths: list[Path], out: Path) -> None:
                 )
             marker = "o" if len(curve.steps) <= 30 else None  # more of them would hide the line
             axes.plot(
-                curve.steps, curve.mean, color=colour, linewidth=2.0, label=curve.label, marker=marker, markersize=3
+                curve.steps,
+                curve.mean,
+                style,
+                color=colour,
+                linewidth=2.0,
+                label=curve.label,
+                marker=marker,
+                markersize=3,
             )
         axes.set_xlabel("environment steps per seed")
         axes.set_ylabel("return of an episode")
-        axes.set_title(f"{curves[0].env}, learnt from one number per episode", fontsize=10)
+        told = "hidden rewards" if all(curve.is_reference for curve in curves) else "one number per episode"
+        axes.set_title(f"{curves[0].env}, learnt from {told}", fontsize=10)
         axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(_steps_text))
         axes.grid(alpha=0.25)
         axes.legend(frameon=False, loc="best")
