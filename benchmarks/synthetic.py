@@ -1,6 +1,7 @@
 """Recover known step rewards from episode totals alone: a data set with no environment and no policy.
 
-    python benchmarks/synthetic.py             # the default and the paper's preset, a minute each
+    python benchmarks/synthetic.py                               # Diaster's two presets, a minute each
+    python benchmarks/synthetic.py --method rrd unbiased=true    # another method, with settings of its own
 
 Episodes of 20 to 200 steps; the hidden reward of a step is a smooth non-linear function of (s, a). The number
 printed is Pearson's correlation of r̂ with it on held-out episodes.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
+import tomllib
 
 import jax
 import numpy as np
@@ -17,9 +19,9 @@ import numpy as np
 from diaster.config import build_config
 from diaster.evaluate import pearson
 from diaster.learner import Learner
-from diaster.registry import make_agent, make_decomposer
+from diaster.registry import METHODS, make_agent, make_decomposer
 from diaster.reward_model import RewardModel
-from diaster.types import EnvSpec, Episode
+from diaster.types import EnvSpec, Episode, EvaluationEpisode
 
 OBS_DIM, ACTION_DIM, HORIZON = 6, 2, 200
 SPEC = EnvSpec("synthetic", OBS_DIM, ACTION_DIM, -np.ones(2, np.float32), np.ones(2, np.float32), (2,), HORIZON)
@@ -29,7 +31,7 @@ def true_reward(obs: np.ndarray, action: np.ndarray) -> np.ndarray:
     return np.tanh(obs[:, 0]) + 0.5 * np.sin(obs[:, 1]) + 0.3 * obs[:, 2] * action[:, 0] - 0.5 * (action**2).sum(axis=1)
 
 
-def make_episodes(n: int, seed: int) -> list[tuple[Episode, np.ndarray]]:
+def make_episodes(n: int, seed: int) -> list[EvaluationEpisode]:
     """Smooth random paths, drifting by another constant in each episode, so that totals tell something."""
     random = np.random.default_rng(seed)
     episodes = []
@@ -43,35 +45,48 @@ def make_episodes(n: int, seed: int) -> list[tuple[Episode, np.ndarray]]:
         action = np.clip(0.5 * random.normal(size=ACTION_DIM) + 0.5 * random.normal(size=(length, ACTION_DIM)), -1, 1)
         reward = true_reward(obs[:-1], action)
         episode = Episode(obs.astype(np.float32), action.astype(np.float32), float(reward.sum()), True)
-        episodes.append((episode, reward))
+        episodes.append(EvaluationEpisode(episode, reward.astype(np.float32)))
     return episodes
 
 
-def recovered_correlation(preset: str, updates: int, seconds: float, **decomposer: object) -> tuple[float, int, float]:
+def recovered_correlation(
+    preset: str, updates: int, seconds: float, method: str = "diaster", **decomposer: object
+) -> tuple[float, int, float]:
     """Correlation on held-out episodes after so many updates or seconds, and what was used of both."""
-    config = build_config(preset, seeds=(0,), decomposer=decomposer)
+    config = build_config(preset, seeds=(0,), method=method, decomposer=decomposer)
     model = make_decomposer(config, HORIZON)
-    learner = Learner(model, make_agent(config), SPEC, (0,), 100_000, 1, jax.devices()[0])
-    for episode, _ in make_episodes(500, seed=0):
-        learner.ingest([[episode]])
+    learner = Learner(model, make_agent(config, SPEC), SPEC, (0,), 100_000, 1, jax.devices()[0])
+    learner.ingest([[item.episode for item in make_episodes(500, seed=0)]])
+    updates = 0 if model.update is None else updates
     start, done, share = time.perf_counter(), 0, max(1, min(50, updates))
     while done < updates and time.perf_counter() - start < seconds:
         jax.block_until_ready(learner.fit_decomposer(np.array([True]), done, share))
         done += share
     spent = time.perf_counter() - start
     held_out = make_episodes(50, seed=1)
-    rewards = RewardModel(model, HORIZON).of_episodes(learner.decomposer_state(0), [episode for episode, _ in held_out])
-    return pearson(np.concatenate(rewards), np.concatenate([reward for _, reward in held_out])), done, spent
+    rewards = RewardModel(model, HORIZON).of_episodes(learner.decomposer_state(0), held_out)
+    return pearson(np.concatenate(rewards), np.concatenate([item.true_reward for item in held_out])), done, spent
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=55.0)
+    known = sorted(set(METHODS) - {"dense"})  # which would be given what it has to find
+    parser.add_argument("--method", choices=known, help="one method with its default settings")
+    parser.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="a setting of that method, as in TOML")
     arguments = parser.parse_args()
-    print("| preset  | correlation on held-out episodes | updates | seconds |\n|---|---|---|---|")
-    for preset in ("default", "paper"):
-        correlation, updates, seconds = recovered_correlation(preset, 10**9, arguments.seconds)
-        print(f"| {preset:<7} | {correlation:.3f} | {updates:,} | {seconds:.0f} |")
+    if arguments.settings and not arguments.method:
+        parser.error("settings belong to a method; name it with --method")
+    if arguments.method:
+        heading, method = "method", arguments.method
+        rows = {" ".join([method, *arguments.settings]): ("default", tomllib.loads("\n".join(arguments.settings)))}
+    else:
+        heading, method = "preset", "diaster"
+        rows = {preset: (preset, {}) for preset in ("default", "paper")}
+    print(f"| {heading:<7} | correlation on held-out episodes | updates | seconds |\n|---|---|---|---|")
+    for name, (preset, settings) in rows.items():
+        correlation, updates, seconds = recovered_correlation(preset, 10**9, arguments.seconds, method, **settings)
+        print(f"| {name:<7} | {correlation:.3f} | {updates:,} | {seconds:.0f} |")
 
 
 if __name__ == "__main__":

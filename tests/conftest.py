@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from diaster.acting import HostParameters
+
 sys.path.insert(0, str(Path(__file__).parent))
 # Tests compile much and run little: three quarters of their time would go into optimising tiny programs.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
-
-Layers = tuple[tuple[np.ndarray, np.ndarray], ...]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -46,19 +46,20 @@ def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.fixture
-def random_layers() -> Callable[..., Layers]:
-    """A policy for `acting.tanh_gaussian` with weights of no meaning."""
+def random_parameters() -> Callable[..., HostParameters]:
+    """What a policy of `acting.py` acts with, of no meaning; `tanh_gaussian` has two outputs for each action."""
 
-    def make(obs_dim: int, action_dim: int, seed: int = 0, hidden: int = 8) -> Layers:
+    def make(obs_dim: int, outputs: int, seed: int = 0, hidden: int = 8, exploration: float = 0.0) -> HostParameters:
         random = np.random.default_rng(seed)
-        sizes = [(obs_dim, hidden), (hidden, hidden), (hidden, 2 * action_dim)]
-        return tuple(
+        sizes = [(obs_dim, hidden), (hidden, hidden), (hidden, outputs)]
+        layers = tuple(
             (
                 random.normal(size=(rows, columns)).astype(np.float32),
                 random.normal(size=columns).astype(np.float32),
             )
             for rows, columns in sizes
         )
+        return HostParameters(layers, exploration)
 
     return make
 

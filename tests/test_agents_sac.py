@@ -35,10 +35,14 @@ traces = []
 
 
 @jit
-def update(*arguments):
+def numbered_update(*arguments):
     """One program for all tests: all batches have one shape."""
     traces.append(len(arguments))  # runs when JAX traces, not when the program runs
     return agent.update(*arguments)
+
+
+def update(state, batch, noise, number: int = 0):
+    return numbered_update(state, batch, noise, np.int32(number))
 
 
 def constant(net, *bias: float):
@@ -166,9 +170,9 @@ def test_two_seeds_in_one_program_equal_two_single_updates(fresh):
     noise = np.random.default_rng(0).normal(size=(2, 2, BATCH, 1)).astype(np.float32)
     states = jax.tree.map(lambda *leaves: np.stack(leaves), fresh, other)
     batches = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), batch)
-    together = jit(jax.vmap(agent.update))(states, batches, noise)
+    together = jit(jax.vmap(agent.update, (0, 0, 0, None)))(states, batches, noise, np.int32(3))
     for position, state in enumerate((fresh, other)):
-        single = update(state, batch, noise[position])
+        single = update(state, batch, noise[position], number=3)
         of_seed = jax.tree.map(lambda leaf, position=position: leaf[position], together)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), of_seed, single)
     assert not np.allclose(together[1]["critic_loss"][0], together[1]["critic_loss"][1])
@@ -182,7 +186,7 @@ def test_an_update_is_traced_once_whether_its_state_is_fresh_or_its_own():
 
 
 def test_a_few_hundred_updates_find_the_best_arm_of_a_bandit():
-    assert agent.acting is acting.tanh_gaussian
+    assert agent.acting is acting.TANH_GAUSSIAN
     obs = np.ones((BATCH, 2), np.float32)
     for seed in range(3):
         rng, state, losses = np.random.default_rng(seed), agent.init(jax.random.key(seed), SPEC), []
@@ -192,7 +196,7 @@ def test_a_few_hundred_updates_find_the_best_arm_of_a_bandit():
             state, metrics = update(state, batch, rng.normal(size=(2, BATCH, 1)).astype(np.float32))
             losses.append(metrics["critic_loss"])
         assert np.mean(losses[-20:]) < 0.1 * np.mean(losses[:5])
-        layers = tuple((np.asarray(layer.weight), np.asarray(layer.bias)) for layer in agent.policy(state))
-        action = agent.acting(layers, obs[0], None)
+        layers = tuple((np.asarray(layer.weight), np.asarray(layer.bias)) for layer in agent.policy(state).layers)
+        action = agent.acting.act(acting.HostParameters(layers, 0.0), obs[0], None)
         assert action.shape == (1,)
         assert action[0] == pytest.approx(0.5, abs=0.15)

@@ -118,6 +118,8 @@ def given(tmp_path: Path) -> Path:
     (folder / "typo.toml").write_text("[decomposer]\nhed = 'final'\n", encoding="utf-8")
     (folder / "type.toml").write_text("steps = 'many'\n", encoding="utf-8")
     (folder / "seeds.toml").write_text("env = 'Toy-v0'\nseeds = 1.5\n", encoding="utf-8")
+    (folder / "method.toml").write_text("method = 'ruder'\n", encoding="utf-8")
+    (folder / "rrd.toml").write_text("method = 'rrd'\n[decomposer]\nunbiased = true\n", encoding="utf-8")
     return folder
 
 
@@ -133,10 +135,21 @@ BAD = {
     "train Toy-v0 --method diastr": ["unknown method 'diastr'", "Did you mean 'diaster'?"],
     "train Toy-v0 --agent sacc": ["unknown agent 'sacc'", "Did you mean 'sac'?"],
     "train Toy-v0 --preset papper": ["unknown preset 'papper'", "Did you mean 'paper'?"],
+    "train Toy-v0 --method": ["--method"],
+    "train Toy-v0 --agent": ["--agent"],
     "train Toy-v0 --preset": ["--preset"],
     "train Toy-v0 --config": ["--config"],
     "train Toy-v0 --decomposer.hed final": ["--decomposer.hed", "Did you mean --decomposer.head?"],
     "train Toy-v0 --decomposer.n-cutz 5": ["--decomposer.n-cutz", "Did you mean --decomposer.n-cuts?"],
+    "train Toy-v0 --decomposer.unbiased": ["--decomposer.unbiased"],
+    "train Toy-v0 --method rd --decomposer.unbiased": ["--decomposer.unbiased"],
+    "train Toy-v0 --method rrd --decomposer.unbiasd": ["unbiasd", "Did you mean --decomposer.unbiased?"],
+    "train Toy-v0 --method rrd --decomposer.head final": ["--decomposer.head"],
+    "train Toy-v0 --method ircr --decomposer.updates 3": ["--decomposer.updates"],
+    "train Toy-v0 --method dense --decomposer.return-scale auto": ["--decomposer.return-scale", "'auto'"],
+    "train Toy-v0 --learner.policy-every 2": ["--learner.policy-every"],
+    "train Toy-v0 --agent td3 --learner.policy-evry 2": ["Did you mean --learner.policy-every?"],
+    "train Toy-v0 --agent ddpg --learner.initial-temperature 2": ["--learner.initial-temperature"],
     "train Toy-v0 --stepps 5": ["--stepps", "Did you mean --steps?"],
     "train Toy-v0 --decomposer.head finl": ["'finl'", "--decomposer.head", "cumulative", "final"],
     "train Toy-v0 --device tpu": ["'tpu'", "--device", "cpu"],
@@ -160,7 +173,11 @@ BAD = {
     "train Toy-v0 --steps 1000000000000 --replay.capacity 1000000000000": ["the replay needs", "GB are free"],
     # environments
     "train ToyImage-v0": ["'ToyImage-v0' shows images", "(8, 8, 3)"],
-    "train ToyDiscrete-v0": ["'ToyDiscrete-v0' has discrete actions"],
+    "train ToyMultiDiscrete-v0": ["'ToyMultiDiscrete-v0' has actions of the kind", "only Box and Discrete"],
+    "train ToyDiscrete-v0 --agent td3": [
+        "'td3' cannot act in 'ToyDiscrete-v0', which has 3 discrete actions; use --agent dqn or --agent sac."
+    ],
+    "train Toy-v0 --agent dqn": ["'dqn' cannot act in 'Toy-v0', which has continuous actions; use", "--agent sac"],
     "train ToyUnbounded-v0": ["'ToyUnbounded-v0'", "finite bounds"],
     "train ToyEndless-v0": ["'ToyEndless-v0' has no time limit", "--horizon"],
     "train ToyNan-v0 --quiet": ["'ToyNan-v0' returned nan", "seed 0's training step 13"],
@@ -180,6 +197,9 @@ BAD = {
     "train Toy-v0 --config {given}/typo.toml": ["{given}/typo.toml", "Did you mean 'decomposer.head'?"],
     "train Toy-v0 --config {given}/type.toml": ["{given}/type.toml", "a whole number"],
     "train --config {given}/seeds.toml": ["seeds"],
+    "train Toy-v0 --config {given}/method.toml": ["unknown method 'ruder'", "Did you mean 'rudder'?"],
+    "train Toy-v0 --config {given}/rrd.toml --decomposer.head final": ["--decomposer.head"],
+    "train Toy-v0 --config {given}/rrd.toml --method rd": ["{given}/rrd.toml", "'decomposer.unbiased'"],
     "evaluate {given}/empty": ["'{given}/empty' holds no run"],
     "evaluate {given}/none": ["'{given}/none' holds no run"],
     "evaluate {given}/empty --episodes many": ["--episodes", "'many'"],

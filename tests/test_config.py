@@ -14,14 +14,21 @@ import pytest
 
 from diaster import cli
 from diaster.config import (
+    AGENT_CONFIGS,
+    AGENT_HELP,
+    METHOD_CONFIGS,
+    METHOD_HELP,
     PAPER_TASKS,
     PRESET_HELP,
     PRESETS,
-    DiasterConfig,
     EvaluationConfig,
+    IrcrConfig,
+    RdConfig,
     ReplayConfig,
+    RrdConfig,
     RunConfig,
     SacConfig,
+    Td3Config,
     build_config,
     parse_seeds,
     validate,
@@ -36,13 +43,36 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def leaves(kind: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every setting below a dataclass with its dotted name and its type."""
-    for name, hint in typing.get_type_hints(kind).items():
-        if dataclasses.is_dataclass(hint):
-            yield from leaves(hint, f"{prefix}{name}.")
+def leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting of a configuration with its dotted name and its type."""
+    hints = typing.get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from leaves(value, f"{prefix}{field.name}.")
         else:
-            yield prefix + name, hint
+            yield prefix + field.name, hints[field.name]
+
+
+# Each method with the default learner, and each learner with the default method: every setting there is.
+CHOICES: dict[str, dict[str, str]] = {
+    **{name: {"method": name} for name in METHOD_CONFIGS},
+    **{name: {"agent": name} for name in AGENT_CONFIGS},
+}
+SETTINGS = {name: dict(leaves(build_config(**choice))) for name, choice in CHOICES.items()}
+
+
+def choices_with(setting: str) -> list[str]:
+    """Which methods or learners have a setting of their own; for one of the run itself, any."""
+    group, _, _ = setting.rpartition(".")
+    known = {"decomposer": METHOD_CONFIGS, "learner": AGENT_CONFIGS}.get(group, ["diaster"])
+    return [name for name in known if setting in SETTINGS[name]]
+
+
+def wherever_it_is(cases: list[tuple[str, Any]]) -> list[tuple[str, str, Any]]:
+    """Settings and their values, for every method or learner that has them."""
+    assert all(choices_with(setting) for setting, _ in cases)
+    return [(choice, setting, value) for setting, value in cases for choice in choices_with(setting)]
 
 
 def lookup(config: Any, dotted: str) -> Any:
@@ -144,7 +174,7 @@ def test_the_papers_scale_of_returns_depends_on_the_task_wherever_its_name_stand
     tmp_path: Path, parsed: Callable[..., RunConfig]
 ) -> None:
     scale = PAPER_TASKS["HumanoidStandup-v5"].return_scale
-    assert scale != PRESETS["paper"]["decomposer"]["return_scale"]
+    assert scale != build_config("paper", env="Hopper-v5").decomposer.return_scale
     assert build_config("paper", env="HumanoidStandup-v5").decomposer.return_scale == scale
     path = write(tmp_path, 'env = "HumanoidStandup-v5"\npreset = "paper"\n')
     assert build_config(file=path).decomposer.return_scale == scale
@@ -154,15 +184,97 @@ def test_the_papers_scale_of_returns_depends_on_the_task_wherever_its_name_stand
 
 
 def test_presets_and_their_help_have_the_same_names() -> None:
-    assert PRESETS.keys() == PRESET_HELP.keys()
+    assert tuple(PRESET_HELP) == PRESETS
+
+
+# Methods and learners
+
+
+def test_methods_and_learners_have_settings_and_a_line_of_help_each() -> None:
+    from diaster.registry import CONTINUOUS_AGENTS, DISCRETE_AGENTS, METHODS
+
+    assert METHOD_CONFIGS.keys() == METHOD_HELP.keys() == METHODS.keys()
+    assert AGENT_CONFIGS.keys() == AGENT_HELP.keys() == CONTINUOUS_AGENTS.keys() | DISCRETE_AGENTS.keys()
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_method_and_learner_choose_which_settings_there_are(name: str) -> None:
+    choice = CHOICES[name]
+    config = build_config(**choice)
+    assert type(config) is RunConfig
+    assert type(config.decomposer) is METHOD_CONFIGS[choice.get("method", "diaster")]
+    assert type(config.learner) is AGENT_CONFIGS[choice.get("agent", "sac")]
+    assert (config.method, config.agent) == (choice.get("method", "diaster"), choice.get("agent", "sac"))
+    assert config == build_config(**choice)
+
+
+def test_a_setting_of_another_method_or_learner_is_refused() -> None:
+    assert "'decomposer.unbiased'" in refusal(lambda: build_config(decomposer={"unbiased": True}))
+    assert "'decomposer.head'" in refusal(lambda: build_config(method="rrd", decomposer={"head": "final"}))
+    assert "'learner.policy_every'" in refusal(lambda: build_config(learner={"policy_every": 2}))
+    assert build_config(method="rrd", decomposer={"unbiased": True}).decomposer == RrdConfig(unbiased=True)
+    assert build_config(agent="td3", learner={"policy_every": 3}).learner == Td3Config(policy_every=3)
+
+
+@pytest.mark.parametrize("method", ["ircr", "uniform", "episodic", "dense"])
+@pytest.mark.parametrize("name", ["updates", "every"])
+def test_what_fits_nothing_has_no_updates_to_set(method: str, name: str) -> None:
+    sentence = refusal(lambda: build_config(method=method, decomposer={name: 3}))
+    assert f"'decomposer.{name}'; known: decomposer." in sentence
+    assert build_config(method=method).decomposer.updates == 0
+
+
+def test_a_file_may_choose_method_and_learner_and_an_explicit_choice_goes_before_it(tmp_path: Path) -> None:
+    path = write(tmp_path, 'method = "rrd"\nagent = "td3"\n')
+    config = build_config(file=path)
+    assert (type(config.decomposer), type(config.learner)) == (RrdConfig, Td3Config)
+    config = build_config(file=path, method="rd", agent="sac")
+    assert (type(config.decomposer), type(config.learner)) == (RdConfig, SacConfig)
+    chosen = write(tmp_path, 'method = "rrd"\n[decomposer]\nunbiased = true\n')
+    assert build_config(file=chosen).decomposer == RrdConfig(unbiased=True)
+    # The file's settings are those of its own method.
+    assert "'decomposer.unbiased'" in refusal(lambda: build_config(file=chosen, method="rd"))
+
+
+@pytest.mark.parametrize(
+    ("what", "value"), [("method", "diastr"), ("agent", "sacc"), ("method", 3), ("agent", ["sac"])]
+)
+def test_an_unknown_method_or_learner_is_refused_of_whatever_type_it_is(what: str, value: object) -> None:
+    assert refusal(lambda: build_config(**{what: value})).startswith(f"unknown {what} '")
+
+
+def test_settings_of_another_method_or_learner_are_not_valid() -> None:
+    sentence = refusal(lambda: validate(RunConfig(env="x", method="rrd")))
+    assert "method 'rrd' was given the settings of another one (DiasterConfig)" in sentence
+    sentence = refusal(lambda: validate(RunConfig(env="x", agent="dqn")))
+    assert "agent 'dqn' was given the settings of another one (SacConfig)" in sentence
+
+
+def test_every_method_has_the_preset_of_its_own_paper() -> None:
+    ours, theirs, plain = (build_config("paper", method=method) for method in ("diaster", "ircr", "rrd"))
+    for config in (ours, theirs, plain):
+        assert (config.evaluation.every, config.evaluation.episodes) == (1000, 10)
+    assert (ours.decomposer.head, ours.replay, ours.learner) == ("final", ReplayConfig(), SacConfig())
+    assert (plain.decomposer, plain.learner, plain.replay) == (RrdConfig(), SacConfig(), ReplayConfig())
+    assert (theirs.decomposer, theirs.replay.capacity) == (IrcrConfig(), 300_000)
+    learner = theirs.learner
+    assert (learner.critic_loss, learner.target_rate, learner.batch_size) == ("huber", 0.001, 1024)
+    assert learner.gradient_clip > 0.0
+    # The learner's part is its own paper's SAC and nothing for another learner.
+    assert build_config("paper", method="ircr", agent="td3").learner == Td3Config()
+
+
+def test_the_papers_scale_of_returns_is_for_its_own_method_alone() -> None:
+    assert build_config("paper", env="Hopper-v5", method="rrd").decomposer.return_scale == "auto"
 
 
 # TOML
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_configuration_survives_being_written_and_read(preset: str, tmp_path: Path) -> None:
-    config = build_config(preset, env="Hopper-v5", seeds=(4, 2), imports=("a", "b.c"), horizon=70)
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_configuration_survives_being_written_and_read(name: str, preset: str, tmp_path: Path) -> None:
+    config = build_config(preset, env="Hopper-v5", seeds=(4, 2), imports=("a", "b.c"), horizon=70, **CHOICES[name])
     assert build_config(file=write(tmp_path, write_toml(config))) == config
 
 
@@ -183,9 +295,10 @@ def test_numbers_survive_being_written_and_read(number: float, tmp_path: Path) -
     assert build_config(file=write(tmp_path, write_toml(config))) == config
 
 
-def test_every_setting_is_written() -> None:
-    lines = write_toml(RunConfig()).splitlines()
-    names = [name.rpartition(".")[2] for name, _ in leaves(RunConfig)]
+@pytest.mark.parametrize("name", CHOICES)
+def test_every_setting_is_written(name: str) -> None:
+    lines = write_toml(build_config(**CHOICES[name])).splitlines()
+    names = [setting.rpartition(".")[2] for setting in SETTINGS[name]]
     assert [line.split(" = ")[0] for line in lines if " = " in line] == names
     assert [line for line in lines if line.startswith("[")] == [
         "[decomposer]",
@@ -303,7 +416,9 @@ def test_a_list_is_a_tuple() -> None:
     assert build_config(seeds=[1, 2]).seeds == (1, 2)
 
 
-@pytest.mark.parametrize("kind", [RunConfig, DiasterConfig, SacConfig, ReplayConfig, EvaluationConfig])
+@pytest.mark.parametrize(
+    "kind", [RunConfig, ReplayConfig, EvaluationConfig, *METHOD_CONFIGS.values(), *AGENT_CONFIGS.values()]
+)
 def test_configurations_cannot_be_written_to(kind: type) -> None:
     config = kind()
     name = dataclasses.fields(config)[0].name
@@ -355,10 +470,22 @@ SMALL = [
     ("decomposer.updates", -1),
     ("decomposer.every", 0),
     ("decomposer.relabel_every", 0),
+    ("decomposer.subset", 0),
+    ("decomposer.auxiliary_weight", -0.1),
+    ("decomposer.auxiliary_weight", float("nan")),
+    ("decomposer.elite_episodes", 0),
     ("learner.hidden", 0),
     ("learner.batch_size", 0),
     ("learner.updates", -1),
     ("learner.every", 0),
+    ("learner.gradient_clip", -0.1),
+    ("learner.exploration_noise", -0.1),
+    ("learner.target_noise", -0.1),
+    ("learner.target_noise_clip", -0.1),
+    ("learner.target_noise_clip", float("nan")),
+    ("learner.policy_every", 0),
+    ("learner.target_every", 0),
+    ("learner.exploration_steps", 0),
     ("replay.capacity", 1),
     ("evaluation.every", 0),
     ("evaluation.episodes", 0),
@@ -373,35 +500,49 @@ OUT_OF_RANGE = [
         "learner.initial_temperature",
     )
     for value in (0.0, -1.0, float("inf"), float("nan"))
-] + [(name, value) for name in ("learner.discount", "learner.target_rate") for value in (-0.1, 1.1, float("nan"))]
+] + [
+    (name, value)
+    for name in (
+        "decomposer.averaging",
+        "learner.discount",
+        "learner.target_rate",
+        "learner.discrete_entropy",
+        "learner.exploration_final",
+    )
+    for value in (-0.1, 1.1, float("nan"))
+]
 
 
-def test_the_defaults_are_valid_for_every_preset() -> None:
+@pytest.mark.parametrize("name", CHOICES)
+def test_the_defaults_are_valid_for_every_preset(name: str) -> None:
     for preset in PRESETS:
-        config = build_config(preset, **GOOD)
+        config = build_config(preset, **GOOD, **CHOICES[name])
         validate(config)
         assert config.preset == preset
 
 
-@pytest.mark.parametrize(("name", "value"), SMALL)
-def test_a_number_that_is_too_small_is_refused_by_its_dotted_name(name: str, value: float) -> None:
-    sentence = refusal(lambda: validate(build_config(**GOOD, **nested(name, value))))
+@pytest.mark.parametrize(("choice", "name", "value"), wherever_it_is(SMALL))
+def test_a_number_that_is_too_small_is_refused_by_its_dotted_name(choice: str, name: str, value: float) -> None:
+    sentence = refusal(lambda: validate(build_config(**GOOD, **CHOICES[choice], **nested(name, value))))
     assert sentence.startswith(f"{name}={value} is too small; it has to be at least ")
 
 
-def test_every_whole_number_has_a_least_value_that_is_checked() -> None:
-    whole = {name for name, hint in leaves(RunConfig) if hint is int or int in typing.get_args(hint)} - {"seeds"}
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_whole_number_has_a_least_value_that_is_checked(choice: str) -> None:
+    hints = SETTINGS[choice].items()
+    whole = {name for name, hint in hints if hint is int or int in typing.get_args(hint)} - {"seeds"}
     assert whole - {name for name, _ in SMALL} == set()
 
 
-def test_every_number_has_a_range_that_is_checked() -> None:
-    numbers = {name for name, hint in leaves(RunConfig) if hint is float or float in typing.get_args(hint)}
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_number_has_a_range_that_is_checked(choice: str) -> None:
+    numbers = {name for name, hint in SETTINGS[choice].items() if hint is float or float in typing.get_args(hint)}
     assert numbers - {name for name, _ in SMALL + OUT_OF_RANGE} == set()
 
 
-@pytest.mark.parametrize(("name", "value"), OUT_OF_RANGE)
-def test_a_number_out_of_its_range_is_refused_by_its_dotted_name(name: str, value: float) -> None:
-    sentence = refusal(lambda: validate(build_config(**GOOD, **nested(name, value))))
+@pytest.mark.parametrize(("choice", "name", "value"), wherever_it_is(OUT_OF_RANGE))
+def test_a_number_out_of_its_range_is_refused_by_its_dotted_name(choice: str, name: str, value: float) -> None:
+    sentence = refusal(lambda: validate(build_config(**GOOD, **CHOICES[choice], **nested(name, value))))
     assert sentence.startswith(f"{name}={value} is out of range; it has to ")
 
 
@@ -409,8 +550,11 @@ def test_a_number_out_of_its_range_is_refused_by_its_dotted_name(name: str, valu
     ("settings", "words"),
     [
         ({"env": ""}, "no environment was named"),
-        ({"method": "diastr"}, "unknown method 'diastr'; known: diaster. Did you mean 'diaster'?"),
-        ({"agent": "sacc"}, "unknown agent 'sacc'; known: sac. Did you mean 'sac'?"),
+        (
+            {"method": "diastr"},
+            f"unknown method 'diastr'; known: {', '.join(sorted(METHOD_CONFIGS))}. Did you mean 'diaster'?",
+        ),
+        ({"agent": "sacc"}, "unknown agent 'sacc'; known: ddpg, dqn, sac, td3. Did you mean 'sac'?"),
         ({"seeds": ()}, "no seeds were given"),
         ({"seeds": (3, 3)}, "seeds 3,3 name one twice"),
         ({"seeds": (-1,)}, "leave the range"),
@@ -457,15 +601,21 @@ def explanations(kind: type) -> dict[str, str]:
     }
 
 
-EXPLAINED = {
-    **explanations(RunConfig),
-    **{
-        f"{group}.{name}": text
-        for group, kind in typing.get_type_hints(RunConfig).items()
-        if dataclasses.is_dataclass(kind)
-        for name, text in explanations(kind).items()
-    },
-}
+def explained(config: RunConfig) -> dict[str, str]:
+    """The text below every setting of a configuration, by its dotted name."""
+    groups = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return {
+        **explanations(RunConfig),
+        **{
+            f"{group}.{name}": text
+            for group, settings in groups.items()
+            if dataclasses.is_dataclass(settings)
+            for name, text in explanations(type(settings)).items()
+        },
+    }
+
+
+EXPLAINED = explained(RunConfig())
 
 
 @pytest.fixture(scope="module")
@@ -478,15 +628,42 @@ def flag_of(dotted: str) -> str:
     return "--" + renamed.get(dotted, dotted).replace("_", "-")
 
 
-def test_every_setting_has_a_line_of_help() -> None:
-    assert EXPLAINED.keys() == dict(leaves(RunConfig)).keys()
-    assert all(text.endswith(".") for text in EXPLAINED.values())
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_setting_has_a_line_of_help(choice: str) -> None:
+    texts = explained(build_config(**CHOICES[choice]))
+    assert texts.keys() == SETTINGS[choice].keys()
+    assert all(text.endswith(".") for text in texts.values())
 
 
-@pytest.mark.parametrize("name", [name for name, _ in leaves(RunConfig) if name != "env"])
+def entries(name: str, text: str) -> list[str]:
+    """What a help text has on a setting."""
+    return re.findall(rf"(?<=\s){re.escape(flag_of(name))}[ ,].*?\((?:default: .*?|repeatable)\)", text)
+
+
+@pytest.mark.parametrize("name", [name for name in SETTINGS["diaster"] if name != "env"])
 def test_every_setting_has_a_dotted_flag_with_its_help_and_its_default(name: str, train_help: str) -> None:
-    [entry] = re.findall(rf"(?<=\s){re.escape(flag_of(name))}[ ,].*?\((?:default: .*?|repeatable)\)", train_help)
+    [entry] = entries(name, train_help)
     assert re.search(re.escape(EXPLAINED[name]) + r" \((default: |repeatable)", entry)
+
+
+@pytest.mark.parametrize("choice", [name for name in CHOICES if name not in ("diaster", "sac")])
+def test_help_shows_the_settings_of_the_chosen_method_and_learner_and_of_no_other(choice: str) -> None:
+    [(what, name)] = CHOICES[choice].items()
+    text, texts = help_of(f"--{what}", name), explained(build_config(**CHOICES[choice]))
+    for setting in SETTINGS[choice]:
+        if setting != "env":
+            [entry] = entries(setting, text)
+            assert texts[setting] in entry
+    others = {setting for settings in SETTINGS.values() for setting in settings} - SETTINGS[choice].keys()
+    assert others
+    assert [setting for setting in others if f"{flag_of(setting)} " in text or f"{flag_of(setting)}," in text] == []
+
+
+def test_help_shows_the_settings_of_the_method_that_a_file_chooses(tmp_path: Path) -> None:
+    text = help_of("--config", str(write(tmp_path, 'method = "rrd"\n[decomposer]\nsubset = 17\n')))
+    [entry] = entries("decomposer.subset", text)
+    assert "(default: 17)" in entry
+    assert entries("decomposer.head", text) == []
 
 
 @pytest.mark.parametrize(
@@ -514,6 +691,53 @@ def test_a_flag_sets_its_setting_and_nothing_else(
     config = parsed("Hopper-v5", flag_of(name), text)
     assert lookup(config, name) == value
     assert config == build_config(env="Hopper-v5", **nested(name, value))
+
+
+@pytest.mark.parametrize(
+    ("choice", "name", "text", "value"),
+    [
+        ("rrd", "decomposer.subset", "9", 9),
+        ("rd", "decomposer.hidden", "9", 9),
+        ("rudder", "decomposer.auxiliary_weight", "0.25", 0.25),
+        ("ircr", "decomposer.credit", "return", "return"),
+        ("ircr", "decomposer.elite_episodes", "auto", "auto"),
+        ("dense", "decomposer.return_scale", "3", 3.0),
+        ("td3", "learner.policy_every", "5", 5),
+        ("ddpg", "learner.exploration_noise", "0.5", 0.5),
+        ("dqn", "learner.target_every", "7", 7),
+    ],
+)
+def test_a_flag_of_the_chosen_method_or_learner_sets_its_setting(
+    choice: str, name: str, text: str, value: object, parsed: Callable[..., RunConfig]
+) -> None:
+    [(what, chosen)] = CHOICES[choice].items()
+    expected = build_config(env="Hopper-v5", **CHOICES[choice], **nested(name, value))
+    assert lookup(expected, name) == value
+    assert parsed("Hopper-v5", f"--{what}", chosen, flag_of(name), text) == expected
+    assert parsed(flag_of(name), text, f"--{what}={chosen}", "Hopper-v5") == expected
+
+
+def test_the_last_of_two_methods_counts(parsed: Callable[..., RunConfig]) -> None:
+    expected = build_config(env="Hopper-v5", method="rrd", decomposer={"unbiased": True})
+    for first, last in itertools.product(
+        (["--method", "rd"], ["--method=rd"]), (["--method", "rrd"], ["--method=rrd"])
+    ):
+        assert parsed("Hopper-v5", *first, *last, "--decomposer.unbiased") == expected
+
+
+def test_a_file_may_choose_the_method_whose_flags_there_are(tmp_path: Path, parsed: Callable[..., RunConfig]) -> None:
+    path = str(write(tmp_path, 'env = "Hopper-v5"\nmethod = "rrd"\nagent = "td3"\n'))
+    config = parsed("--config", path, "--decomposer.unbiased", "--learner.policy-every", "4")
+    assert config == build_config(
+        env="Hopper-v5", method="rrd", agent="td3", decomposer={"unbiased": True}, learner={"policy_every": 4}
+    )
+    assert parsed("--config", path, "--method", "ircr").decomposer == IrcrConfig()
+
+
+def test_a_preset_on_the_command_line_is_that_of_the_chosen_method(parsed: Callable[..., RunConfig]) -> None:
+    config = parsed("Hopper-v5", "--method", "ircr", "--preset", "paper", "--learner.batch-size", "64")
+    assert config == build_config("paper", env="Hopper-v5", method="ircr", learner={"batch_size": 64})
+    assert config.learner.critic_loss == "huber"
 
 
 def test_several_modules_can_be_imported(parsed: Callable[..., RunConfig]) -> None:

@@ -300,7 +300,7 @@ def test_the_step_loss_is_the_mean_over_all_steps_of_the_batch_and_no_padding():
     assert float(diaster.step_loss(step_net, batch, target)) == pytest.approx(8.75 / 3)
 
 
-# --- statistics -----------------------------------------------------------------------------------------------
+# --- what it has seen -----------------------------------------------------------------------------------------------
 
 
 def make(**settings):
@@ -343,47 +343,26 @@ def block_of(episodes: list[Episode], n_rows: int = 128, n_episodes: int = 64) -
 ingest = jit(make().ingest)
 
 
-def after(state, blocks: list[list[Episode]]):
-    for episodes in blocks:
-        state = ingest(state, block_of(episodes))
-    return state
+def after(state, episodes: list[Episode]):
+    block = block_of(episodes)
+    return ingest(state, insert(replay.init_store(256, OBS, ACTIONS), block), block)
 
 
-@pytest.mark.parametrize("sizes", [(12,), (1,) * 12, (5, 0, 4, 3), (0, 11, 1)])
-def test_running_moments_are_those_of_all_observations_whatever_the_blocks(fresh, sizes):
-    episodes = random_episodes(0, 12)
-    blocks, first = [], 0
-    for size in sizes:
-        blocks.append(episodes[first : first + size])
-        first += size
-    moments = after(fresh, blocks).moments
-    rows = np.concatenate([episode.obs for episode in episodes]).astype(np.float64)
-    assert int(moments.rows) == len(rows)
-    np.testing.assert_allclose(moments.mean, rows.mean(axis=0), rtol=1e-6)
-    # The first dimension is small and far from zero: the textbook formula E[x²] − E[x]² would lose it.
-    np.testing.assert_allclose(moments.deviation / len(rows), rows.var(axis=0), rtol=1e-3)
+def steps_of(obs, action, time=0) -> replay.Steps:
+    """Steps as a step reward may see them: of their episode only the time is known, the rest is nonsense."""
+    nonsense = np.full(np.shape(obs)[:-1], np.nan, np.float32)
+    time = np.broadcast_to(np.asarray(time, np.int32), nonsense.shape)
+    return replay.Steps(obs, action, np.full_like(obs, np.nan), nonsense > 0, time, nonsense, nonsense)
 
 
-@pytest.mark.parametrize("sizes", [(12,), (1,) * 12, (5, 0, 4, 3)])
-def test_the_automatic_scale_is_five_root_mean_squares_of_the_return_per_step_weighted_by_length(fresh, sizes):
+def test_the_scale_is_the_setting_or_the_one_of_the_returns_taken_in(fresh):
     episodes = random_episodes(1, 12)
-    blocks, first = [], 0
-    for size in sizes:
-        blocks.append(episodes[first : first + size])
-        first += size
-    state = after(fresh, blocks)
+    state = after(fresh, episodes)
     lengths = np.array([episode.length for episode in episodes])
     rates = np.array([episode.episode_return for episode in episodes]) / lengths
     expected = 5.0 * np.sqrt(np.average(rates**2, weights=lengths))
     assert float(make(return_scale="auto").scale(state)) == pytest.approx(expected, rel=1e-5)
     assert float(make(return_scale=7.0).scale(state)) == 7.0
-
-
-def test_the_scale_is_one_before_any_return_and_where_all_returns_are_zero(fresh):
-    silent = [episode._replace(episode_return=0.0) for episode in random_episodes(2, 5)]
-    assert float(make().scale(fresh)) == 1.0
-    assert float(make().scale(after(fresh, [silent]))) == 1.0
-    assert float(make(return_scale=0.5).scale(after(fresh, [silent]))) == 0.5
 
 
 def normalised(episodes: list[Episode], obs):
@@ -401,12 +380,12 @@ def plain_mlp(layers, x):
 @pytest.mark.parametrize("normalize", [True, False])
 def test_the_step_reward_sees_normalised_and_clipped_observations_and_plain_actions(fresh, normalize):
     episodes = random_episodes(3, 8)
-    state = after(fresh, [episodes])
+    state = after(fresh, episodes)
     obs = np.concatenate([episodes[0].obs, [[1e6, -1e6]]]).astype(np.float32)
     action = np.linspace(-1.0, 1.0, len(obs), dtype=np.float32)[:, None]
     seen = normalised(episodes, obs) if normalize else obs
-    expected = plain_mlp(state.step_reward, np.concatenate([seen, action], axis=-1))[:, 0]
-    reward = jit(make(normalize_inputs=normalize).reward)(state, obs, action)
+    expected = plain_mlp(state.mean_step_reward, np.concatenate([seen, action], axis=-1))[:, 0]
+    reward = jit(make(normalize_inputs=normalize).reward)(state, steps_of(obs, action))
     np.testing.assert_allclose(reward, expected, rtol=1e-3, atol=1e-3)
     if normalize:
         np.testing.assert_array_equal(seen[-1], [10.0, -10.0])
@@ -493,7 +472,7 @@ def whole(name: str):
 @pytest.mark.parametrize("name", WHOLE)
 def test_an_update_fits_the_stored_episode_normalised_and_scaled(fresh, name):
     decomposer, update = whole(name)
-    state, store = after(fresh, [ONE]), store_of(ONE)
+    state, store = after(fresh, ONE), store_of(ONE)
     new, metrics = update(state, store, jax.random.key(1))
     single = [gru_values(copies(state.sub_reward), step[None])[0, 0] for step in seen_by_nets(ONE, ONE[0])]
     expected = (sum(single) - RETURN / float(decomposer.scale(state))) ** 2
@@ -514,7 +493,7 @@ def test_an_update_on_sampled_segments_sees_one_of_the_grids_of_the_stored_episo
     decomposer, update = sampled()
     penalty = DiasterConfig().variance_penalty
     assert penalty > 0.0
-    state = after(fresh, [ONE])
+    state = after(fresh, ONE)
     inputs, length, scale = seen_by_nets(ONE, ONE[0]), ONE[0].length, float(decomposer.scale(state))
     expected = []
     for phase in range(1, 4):
@@ -545,7 +524,7 @@ def mean_target(update, state, store):
 def test_targets_are_uncut_differences_and_sum_to_the_return_where_it_replaces_the_models_total(fresh, name):
     decomposer, update = whole(name)
     head, terminal_target = WHOLE[name]["head"], WHOLE[name]["terminal_target"]
-    state = after(fresh, [ONE])
+    state = after(fresh, ONE)
     mean, mean_square, new = mean_target(update, state, store_of(ONE))
     length, scaled_return = ONE[0].length, RETURN / float(decomposer.scale(state))
     # The targets are those of the net just updated, without cuts.
@@ -559,31 +538,58 @@ def test_targets_are_uncut_differences_and_sum_to_the_return_where_it_replaces_t
     assert mean_square == pytest.approx((difference**2).mean(), rel=1e-3, abs=1e-4)
 
 
+@pytest.mark.parametrize("averaging", [0.0, 0.1])
+def test_the_step_reward_is_the_running_average_of_the_net_that_is_fitted(fresh, averaging):
+    decomposer = make(averaging=averaging, segment_length=1, segments_per_episode=2, batch_episodes=1)
+    update = draw_and_update(decomposer)
+    state, store = after(fresh, ONE), store_of(ONE)
+    mean = jax.tree.map(np.asarray, state.mean_step_reward)
+    for number in range(4):
+        state, _ = update(state, store, jax.random.key(number))
+        # Over all nets so far at first, so that the start is forgotten: 0, 1/11, 2/12 …, and never more than asked for.
+        keep = min(averaging, number / (number + 10.0))
+        mean = jax.tree.map(lambda slow, fast: keep * slow + (1.0 - keep) * fast, mean, state.step_reward)  # noqa: B023
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), state.mean_step_reward, mean)
+    same = np.array_equal(state.mean_step_reward[0].weight, state.step_reward[0].weight)
+    assert same == (averaging == 0.0)
+
+
+def test_the_learner_is_told_the_average_and_not_the_net_that_is_fitted(fresh):
+    state = after(fresh, ONE)
+    steps, reward = steps_of(ONE[0].obs[:-1], ONE[0].action), jit(make().reward)
+    before = reward(state, steps)
+    moved = jax.tree.map(lambda leaf: leaf + 1.0, state.step_reward)
+    np.testing.assert_array_equal(reward(state._replace(step_reward=moved), steps), before)
+    assert not np.allclose(reward(state._replace(mean_step_reward=moved), steps), before)
+
+
 def test_with_differences_as_reward_the_step_reward_is_not_trained(fresh):
     decomposer = make(reward_source="difference", segment_length=1, segments_per_episode=2, batch_episodes=1)
-    state = after(fresh, [ONE])
+    state = after(fresh, ONE)
     new, metrics = draw_and_update(decomposer)(state, store_of(ONE), jax.random.key(0))
     assert set(metrics) == {"sub_loss"}
     jax.tree.map(np.testing.assert_array_equal, new.step_reward, state.step_reward)
+    jax.tree.map(np.testing.assert_array_equal, new.mean_step_reward, state.mean_step_reward)
     assert not np.array_equal(new.sub_reward.head.weight, state.sub_reward.head.weight)
 
 
 # --- labels ---------------------------------------------------------------------------------------------------
 
 
-def end_to_end(episodes: list[Episode]):
-    """One row of whole episodes: obs, action and step.  # [T, 1, …]"""
+def end_to_end(episodes: list[Episode]) -> replay.Steps:
+    """One row of whole episodes.  # [T, 1, …]"""
     obs = np.concatenate([episode.obs[:-1] for episode in episodes])[:, None]
     action = np.concatenate([episode.action for episode in episodes])[:, None]
-    return obs, action, np.concatenate([np.arange(episode.length) for episode in episodes])[:, None]
+    time = np.concatenate([np.arange(episode.length) for episode in episodes])[:, None]
+    return steps_of(obs, action, time)
 
 
 @pytest.mark.parametrize("head", ["cumulative", "final"])
 def test_labels_are_the_differences_from_the_first_step_of_each_episode(fresh, head):
     episodes = random_episodes(4, 6)
-    state = after(fresh, [episodes])
+    state = after(fresh, episodes)
     decomposer = make(reward_source="difference", segments="all", head=head)
-    labels = jit(decomposer.label)(state, *end_to_end(episodes))
+    labels = jit(decomposer.label)(state, end_to_end(episodes))
     net = copies(state.sub_reward)
     plain = [plain_differences(gru_values(net, seen_by_nets(episodes, e)), head)[0] for e in episodes]
     np.testing.assert_allclose(np.asarray(labels)[:, 0], np.concatenate(plain), atol=2e-4)
@@ -591,9 +597,9 @@ def test_labels_are_the_differences_from_the_first_step_of_each_episode(fresh, h
 
 def test_labels_of_a_net_trained_on_short_segments_are_differences_inside_such_segments(fresh):
     episodes = random_episodes(5, 6)
-    state = after(fresh, [episodes])
+    state = after(fresh, episodes)
     decomposer = make(reward_source="difference", segments="sampled", segment_length=2)
-    labels = jit(decomposer.label)(state, *end_to_end(episodes))
+    labels = jit(decomposer.label)(state, end_to_end(episodes))
     net, plain = copies(state.sub_reward), []
     for episode in episodes:
         parts = np.split(seen_by_nets(episodes, episode), range(2, episode.length, 2))
@@ -616,7 +622,7 @@ def test_sampled_segments_find_the_hidden_reward_of_made_up_episodes(fresh):
         episodes.append(episode._replace(episode_return=float(reward.sum())))
         rewards.append(reward)
     decomposer, update = sampled()
-    state, store = after(fresh, [episodes]), store_of(episodes)
+    state, store = after(fresh, episodes), store_of(episodes)
     losses = []
     for key in jax.random.split(jax.random.key(0), 1000):
         state, metrics = update(state, store, key)
@@ -625,5 +631,5 @@ def test_sampled_segments_find_the_hidden_reward_of_made_up_episodes(fresh):
     assert losses[-200:].mean() < 0.2 * losses[:100].mean()
     obs = np.concatenate([episode.obs[:-1] for episode in episodes])
     action = np.concatenate([episode.action for episode in episodes])
-    found = np.asarray(jit(decomposer.reward)(state, obs, action))
+    found = np.asarray(jit(decomposer.reward)(state, steps_of(obs, action)))
     assert np.corrcoef(found, np.concatenate(rewards))[0, 1] > 0.9

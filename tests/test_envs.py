@@ -7,7 +7,7 @@ import pytest
 import toy_envs
 from gymnasium import spaces
 
-from diaster.acting import tanh_gaussian
+from diaster.acting import TANH_GAUSSIAN
 from diaster.collect import Collector
 from diaster.config import PAPER_TASKS
 from diaster.envs import (
@@ -129,7 +129,7 @@ def test_point_maze_works_with_its_dict_of_observation_and_goals() -> None:
     assert (spec.obs_dim, spec.action_dim, spec.horizon) == (8, 2, 300)
     env = make_env("PointMaze_UMaze-v3", 3)
     try:
-        collector = Collector(env, spec._replace(horizon=3), tanh_gaussian, seed=0)
+        collector = Collector(env, spec._replace(horizon=3), TANH_GAUSSIAN, seed=0, keep_hidden=False)
         episodes = collector.collect(None, 0, 6)
     finally:
         env.close()
@@ -151,14 +151,34 @@ def test_observations_that_are_no_numbers_are_refused() -> None:
 # Actions
 
 
-def test_discrete_actions_are_refused() -> None:
-    sentence = refusal("ToyDiscrete-v0")
-    assert "discrete actions (Discrete(3))" in sentence
-    assert "ToyDiscrete-v0" in sentence
+@pytest.mark.parametrize(("env_id", "first"), [("ToyDiscrete-v0", 0), ("ToyDiscreteFrom5-v0", 5)])
+def test_discrete_actions_are_numbered_as_the_environment_does(env_id: str, first: int) -> None:
+    spec = spec_of(env_id)
+    space = gym.make(env_id).action_space
+    assert spec.discrete
+    assert (spec.action_dim, spec.first_action, spec.action_shape) == (3, first, ())
+    one_hot = np.eye(3, dtype=np.float32)
+    assert [int(spec.to_env(row)) for row in one_hot] == [first, first + 1, first + 2]
+    assert all(space.contains(spec.to_env(row)) for row in one_hot)
+    np.testing.assert_array_equal(spec.from_env(spec.to_env(one_hot)), one_hot)
 
 
-def test_actions_of_another_kind_are_refused() -> None:
-    assert "only Box actions are supported" in refusal("ToyDictActions-v0")
+def test_box_actions_are_not_discrete() -> None:
+    assert not spec_of("Toy-v0").discrete
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kind"),
+    [
+        ("ToyMultiDiscrete-v0", "MultiDiscrete([3 2])"),
+        ("ToyMultiBinary-v0", "MultiBinary(3)"),
+        ("ToyDictActions-v0", "Dict('push'"),
+    ],
+)
+def test_actions_of_another_kind_are_refused_with_what_is_supported(env_id: str, kind: str) -> None:
+    sentence = refusal(env_id)
+    assert sentence.startswith(f"'{env_id}' has actions of the kind {kind}")
+    assert "only Box and Discrete actions are supported" in sentence
 
 
 @pytest.mark.parametrize("env_id", ["ToyUnbounded-v0", "ToyNoRoom-v0"])

@@ -43,6 +43,13 @@ def layer_of(file: Path) -> str:
 FILES = sorted(file for file in ROOT.rglob("*.py") if layer_of(file) not in NO_MODULE)
 
 
+def files_of(module: str) -> list[Path]:
+    """The file of a module, or all those of a package."""
+    found = [file for file in FILES if layer_of(file) == module]
+    assert found
+    return found
+
+
 def imports_of(file: Path) -> set[str]:
     """Every module that a file imports anywhere, by its full name."""
     found = set()
@@ -82,18 +89,23 @@ def test_the_parser_of_imports_sees_them_all() -> None:
 
 @pytest.mark.parametrize("module", IN_WORKERS)
 def test_modules_that_workers_use_import_no_jax(module: str) -> None:
-    heads = {name.split(".")[0] for name in imports_of(ROOT / f"{module}.py")}
-    assert heads & {"jax", "jaxlib", "optax", "equinox", "matplotlib"} == set()
-    assert own_layers(ROOT / f"{module}.py") <= set(IN_WORKERS)
+    for file in files_of(module):
+        heads = {name.split(".")[0] for name in imports_of(file)}
+        assert heads & {"jax", "jaxlib", "optax", "equinox", "matplotlib"} == set()
+        assert own_layers(file) <= set(IN_WORKERS)
 
 
 @pytest.mark.parametrize("module", ["errors", "config", "cli"])
 def test_modules_that_help_needs_import_nothing_slow_at_their_top(module: str) -> None:
-    tree = ast.parse((ROOT / f"{module}.py").read_text(encoding="utf-8"))
-    names = set()
-    for node in tree.body:
-        if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names.add((node.module or "").split(".")[0])
-    assert names & {"jax", "gymnasium", "matplotlib", "numpy"} == set()
+    for file in files_of(module):
+        names = set()
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names.add((node.module or "").split(".")[0])
+        assert names & {"jax", "gymnasium", "matplotlib", "numpy"} == set()
+
+
+def test_a_package_is_looked_into() -> None:
+    assert {file.name for file in files_of("config")} >= {"__init__.py", "methods.py", "agents.py", "run.py"}

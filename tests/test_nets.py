@@ -184,3 +184,62 @@ def test_the_deviation_of_the_policy_is_clipped_at_both_ends():
         squash = 2.0 * (np.log(2.0) - raw - np.log1p(np.exp(-2.0 * raw)))
         expected = -0.005 - clipped - 0.5 * np.log(2 * np.pi) - squash
         assert float(log_prob[0]) == pytest.approx(expected, rel=1e-4)
+
+
+# The LSTM
+
+lstm_scan = jit(nets.lstm_scan)
+lstm_init = jit(nets.lstm_init, static_argnums=(1, 2))
+
+
+def naive_lstm(cell: nets.LSTM, inputs, start):
+    """PyTorch's equations, one row and one step at a time."""
+    w_in, b_in, w_hidden, b_hidden = (np.asarray(leaf) for layer in cell for leaf in layer)
+    n_hidden = w_hidden.shape[0]
+    states = np.zeros((*inputs.shape[:2], n_hidden))
+    for row in range(inputs.shape[1]):
+        h = c = np.zeros(n_hidden)
+        for t in range(inputs.shape[0]):
+            if start[t, row]:
+                h = c = np.zeros(n_hidden)
+            i, f, g, o = np.split(inputs[t, row] @ w_in + b_in + h @ w_hidden + b_hidden, 4)
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+            h = sigmoid(o) * np.tanh(c)
+            states[t, row] = h
+    return states
+
+
+@pytest.mark.parametrize("n_steps", [1, 12])
+def test_the_lstm_scan_equals_the_equations_step_by_step_with_resets_anywhere(n_steps):
+    rng = np.random.default_rng(n_steps)
+    inputs = rng.normal(size=(n_steps, 4, INPUTS)) * 2.0
+    start = rng.random((n_steps, 4)) < 0.3
+    start[:, 0] = False  # a row without any flag
+    start[:, 1] = True  # a row of segments of one step
+    with float64():
+        cell = to_float64(lstm_init(jax.random.key(0), INPUTS, HIDDEN))
+        states = np.asarray(lstm_scan(cell, jnp.asarray(inputs), jnp.asarray(start)))
+    assert states.dtype == np.float64
+    np.testing.assert_allclose(states, naive_lstm(cell, inputs, start), rtol=0, atol=1e-12)
+
+
+def test_nothing_crosses_a_reset_of_the_lstm_neither_state_nor_memory():
+    cell = lstm_init(jax.random.key(1), INPUTS, HIDDEN)
+    inputs = jax.random.normal(jax.random.key(2), (8, 1, INPUTS))
+    start = jnp.zeros((8, 1), bool).at[5].set(True)
+    changed = lstm_scan(cell, inputs.at[:5].add(1.0), start)
+    original = lstm_scan(cell, inputs, start)
+    np.testing.assert_array_equal(changed[5:], original[5:])
+    assert np.abs(np.asarray(changed[:5] - original[:5])).min() > 0.0
+
+
+def test_initial_lstm_cells_fill_the_interval_of_one_over_root_hidden_with_two_different_layers():
+    cell = lstm_init(jax.random.key(0), 64, 64)
+    assert cell.input.weight.shape == cell.hidden.weight.shape == (64, 256)
+    assert cell.input.bias.shape == (256,)
+    for layer in cell:
+        for values in layer:
+            largest = np.abs(np.asarray(values)).max()
+            assert 0.9 * 64**-0.5 < largest <= 64**-0.5
+            assert abs(np.asarray(values).mean()) < 0.2 * 64**-0.5
+    assert not np.array_equal(cell.input.weight, cell.hidden.weight)

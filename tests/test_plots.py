@@ -10,10 +10,16 @@ from diaster.plots import Curve, learning_curve, plot_learning_curves, terminal_
 from diaster.records import COLUMNS, CONFIG, PROGRESS, progress_csv
 
 
-def make_run(path: Path, returns: Mapping[int, Sequence[float]], env: str = "Toy-v0", preset: str = "default") -> Path:
+def make_run(
+    path: Path,
+    returns: Mapping[int, Sequence[float]],
+    env: str = "Toy-v0",
+    preset: str = "default",
+    method: str = "diaster",
+) -> Path:
     """A run directory as far as plots need one: seed → returns, evaluated every 100 steps."""
     path.mkdir()
-    config = build_config(preset, env=env, seeds=tuple(returns) or (0,))
+    config = build_config(preset, env=env, seeds=tuple(returns) or (0,), method=method)
     (path / CONFIG).write_text(write_toml(config), encoding="utf-8")
     longest = max(map(len, returns.values()), default=0)
     rows = [
@@ -43,6 +49,16 @@ def refusal(paths: list[Path], out: Path) -> str:
     assert "\n" not in str(caught.value)
     assert not out.exists()
     return str(caught.value)
+
+
+def svg_text(paths: list[Path], out: Path) -> str:
+    """A picture as text, its labels included."""
+    with pytest.MonkeyPatch.context() as patch:
+        import matplotlib.pyplot as plt
+
+        patch.setitem(plt.rcParams, "svg.fonttype", "none")  # labels as text
+        plot_learning_curves(paths, out)
+    return out.read_text(encoding="utf-8")
 
 
 # Curves
@@ -101,14 +117,29 @@ def test_the_same_runs_give_the_same_bytes(suffix: str, tmp_path: Path) -> None:
 def test_several_runs_of_an_environment_share_a_picture_with_a_label_each(tmp_path: Path) -> None:
     one = make_run(tmp_path / "one", {0: [1.0, 2.0]})
     other = make_run(tmp_path / "other", {0: [1.0, 2.0], 1: [2.0, 3.0]}, preset="paper")
-    with pytest.MonkeyPatch.context() as patch:
-        import matplotlib.pyplot as plt
-
-        patch.setitem(plt.rcParams, "svg.fonttype", "none")  # labels as text
-        plot_learning_curves([one, other], tmp_path / "curve.svg")
-    text = (tmp_path / "curve.svg").read_text(encoding="utf-8")
+    text = svg_text([one, other], tmp_path / "curve.svg")
     for words in ("diaster (default), 1 seed", "diaster (paper), 2 seeds", "Toy-v0", "environment steps"):
         assert words in text
+
+
+def test_the_upper_reference_is_dashed_and_labelled_as_what_it_is(tmp_path: Path) -> None:
+    returns = {0: [1.0, 2.0], 1: [2.0, 3.0]}
+    methods = [make_run(tmp_path / method, returns, method=method) for method in ("diaster", "uniform")]
+    dense = make_run(tmp_path / "dense", returns, method="dense")
+    without = svg_text(methods, tmp_path / "without.svg")
+    assert "stroke-dasharray" not in without and "reference" not in without
+    beside = svg_text([*methods, dense], tmp_path / "beside.svg")
+    # Its mean, its two seeds and its line in the legend, and no other.
+    assert beside.count("stroke-dasharray") == 4
+    assert "dense (upper reference: sees the hidden rewards), 2 seeds" in beside
+    assert "uniform (default), 2 seeds" in beside
+    assert "learnt from one number per episode" in beside
+
+
+def test_a_picture_of_the_upper_reference_alone_does_not_claim_episodic_feedback(tmp_path: Path) -> None:
+    text = svg_text([make_run(tmp_path / "dense", {0: [1.0, 2.0]}, method="dense")], tmp_path / "curve.svg")
+    assert "one number per episode" not in text
+    assert "learnt from hidden rewards" in text
 
 
 def test_runs_of_different_environments_are_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ OBS, ACTIONS = 2, 1
 CAPACITY, BLOCK_ROWS, BLOCK_EPISODES = 50, 40, 12
 
 insert = jit(replay.insert)
-gather_transitions = jit(replay.gather_transitions)
+gather_numbered = jit(replay.gather_numbered)
 gather_steps = jit(replay.gather_steps)
 draw_steps = jit(replay.draw_steps, static_argnums=2)
 draw_episodes = jit(replay.draw_episodes, static_argnums=(2, 3))
@@ -89,7 +89,7 @@ def assert_holds(store: replay.EpisodeStore, ledger: Ledger) -> None:
     if not ledger.live:
         return
     slots = store.length.shape[0]
-    expected, places, times = [], [], []
+    expected, places = [], []
     for number, first_row, first_step, episode in ledger.live:
         place = number % slots
         assert int(store.length[place]) == episode.length
@@ -97,19 +97,21 @@ def assert_holds(store: replay.EpisodeStore, ledger: Ledger) -> None:
         assert bool(store.terminated[place]) == episode.terminated
         for t in range(episode.length):
             row, terminal = first_row + t, episode.terminated and t == episode.length - 1
-            expected.append((row, first_step + t, row + 1, terminal))
+            expected.append((row, first_step + t, row + 1, terminal, t, episode.length, episode.episode_return))
             places.append(place)
-            times.append(t)
     assert int(store.first_live_step) == expected[0][1]
-    row, step, next_row, terminal = (np.resize(np.array(column), CAPACITY) for column in zip(*expected, strict=True))
-    drawn = jax.device_get(gather_transitions(store, step.astype(np.int32)))
-    np.testing.assert_array_equal(drawn.obs, np.stack([row, -row], axis=-1))
-    np.testing.assert_array_equal(drawn.action[:, 0], step)
-    np.testing.assert_array_equal(drawn.next_obs, np.stack([next_row, -next_row], axis=-1))
-    np.testing.assert_array_equal(drawn.terminal, terminal)
-    obs, action = gather_steps(store, np.resize(places, CAPACITY), np.resize(times, CAPACITY))
-    np.testing.assert_array_equal(obs, np.stack([row, -row], axis=-1))
-    np.testing.assert_array_equal(np.asarray(action)[:, 0], step)
+    columns = (np.resize(np.array(column), CAPACITY) for column in zip(*expected, strict=True))
+    row, step, next_row, terminal, time, length, episode_return = columns
+    by_number = gather_numbered(store, step.astype(np.int32))
+    by_place = gather_steps(store, np.resize(places, CAPACITY), time)
+    for drawn in (jax.device_get(by_number), jax.device_get(by_place)):
+        np.testing.assert_array_equal(drawn.obs, np.stack([row, -row], axis=-1))
+        np.testing.assert_array_equal(drawn.action[:, 0], step)
+        np.testing.assert_array_equal(drawn.next_obs, np.stack([next_row, -next_row], axis=-1))
+        np.testing.assert_array_equal(drawn.terminal, terminal)
+        np.testing.assert_array_equal(drawn.time, time)
+        np.testing.assert_array_equal(drawn.length, length)
+        np.testing.assert_array_equal(drawn.episode_return, episode_return)
 
 
 def one_at_a_time(store: replay.EpisodeStore) -> replay.EpisodeStore:
@@ -194,15 +196,27 @@ def test_the_padding_of_a_block_changes_nothing():
 
 def test_a_step_is_terminal_only_where_its_episode_truly_ended():
     store, _ = filled([3, 3, 1, 1], [True, False, True, False])
-    drawn = gather_transitions(store, jnp.arange(8))
+    drawn = gather_numbered(store, jnp.arange(8))
     np.testing.assert_array_equal(drawn.terminal, [False, False, True, False, False, False, True, False])
 
 
 def test_the_last_step_of_a_time_limit_is_followed_by_its_own_last_observation():
     store, _ = filled([3, 3])
-    drawn = gather_transitions(store, jnp.array([2, 3]))
+    drawn = gather_numbered(store, jnp.array([2, 3]))
     np.testing.assert_array_equal(drawn.next_obs[:, 0], [3.0, 5.0])  # row 4 begins the second episode
     np.testing.assert_array_equal(drawn.obs[:, 0], [2.0, 4.0])
+
+
+def test_steps_are_gathered_in_the_shape_they_are_named_in_with_all_that_is_known_of_their_episode():
+    store, _ = filled([3, 2], [True, False])  # rows 0 to 3 and 4 to 6
+    drawn = gather_steps(store, np.array([[0, 0], [1, 1], [1, 0]]), np.array([[0, 2], [0, 1], [1, 1]]))
+    np.testing.assert_array_equal(drawn.obs[..., 0], [[0, 2], [4, 5], [5, 1]])
+    np.testing.assert_array_equal(drawn.next_obs[..., 0], [[1, 3], [5, 6], [6, 2]])
+    np.testing.assert_array_equal(drawn.action[..., 0], [[0, 2], [3, 4], [4, 1]])
+    np.testing.assert_array_equal(drawn.terminal, [[False, True], [False, False], [False, False]])
+    np.testing.assert_array_equal(drawn.time, [[0, 2], [0, 1], [1, 1]])
+    np.testing.assert_array_equal(drawn.length, [[3, 3], [2, 2], [2, 3]])
+    np.testing.assert_array_equal(drawn.episode_return, [[1000.0, 1000.0], [1001.0, 1001.0], [1001.0, 1000.0]])
 
 
 def chi_square(counts, expected) -> float:
@@ -277,7 +291,7 @@ def test_seeds_side_by_side_keep_their_own_episodes():
 
     def draw(store, key):
         steps = replay.draw_steps(store, key, 64)
-        return steps, replay.gather_transitions(store, steps)
+        return steps, replay.gather_numbered(store, steps)
 
     steps, drawn = jit(jax.vmap(draw))(stores, jax.random.split(jax.random.key(0), 3))
     np.testing.assert_array_equal(drawn.action[..., 0], steps)
@@ -299,4 +313,4 @@ def test_the_shortest_episodes_fill_the_ring_and_not_its_table():
 
 def test_the_stored_step_has_no_reward():
     assert not [name for name in replay.EpisodeStore._fields if "reward" in name]
-    assert not [name for name in replay.Transitions._fields if "reward" in name]
+    assert not [name for name in replay.Steps._fields if "reward" in name]

@@ -71,8 +71,51 @@ def test_nets_of_another_run_are_refused(run: diaster.Run, tmp_path: Path, file:
         diaster.load(copy).evaluate(episodes=1)
 
 
-def test_step_rewards_without_a_step_reward_net_are_refused(tmp_path: Path) -> None:
-    settings = {**TINY, "decomposer": {**TINY["decomposer"], "reward_source": "difference"}}
-    run = diaster.train("Toy-v0", out=tmp_path / "run", **settings)
-    with pytest.raises(diaster.DiasterError, match="reward_source=difference"):
+def test_a_step_reward_needs_no_more_than_the_step_where_the_method_says_so(run: diaster.Run) -> None:
+    raw, _ = gym.make("ToyDict-v0").reset(seed=0)
+    action = np.zeros(2)
+    alone, beside = run.step_reward(raw, action, seed=8), run.step_reward(raw, action, next_obs=raw, seed=8)
+    assert alone.shape == () and alone == beside
+    assert alone != run.step_reward(raw, action, seed=3)
+
+
+WITHOUT_A_STEP_REWARD = {
+    "difference": {"decomposer": {**TINY["decomposer"], "reward_source": "difference"}},
+    "uniform": {"method": "uniform", "decomposer": {}},
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_STEP_REWARD)
+def test_step_rewards_that_depend_on_more_than_the_step_are_refused(tmp_path: Path, name: str) -> None:
+    run = diaster.train("Toy-v0", out=tmp_path / "run", agent="ddpg", **{**TINY, **WITHOUT_A_STEP_REWARD[name]})
+    with pytest.raises(diaster.DiasterError, match=rf"rewards of this run \({run.config.method}\) depend on more"):
         run.step_reward(np.zeros(3), np.zeros(2))
+
+
+def test_a_step_reward_that_looks_ahead_asks_for_the_next_observation(tmp_path: Path) -> None:
+    settings = {**TINY, "method": "rrd", "decomposer": {"hidden": 4, "subset": 4}}
+    run = diaster.train("Toy-v0", out=tmp_path / "run", agent="ddpg", **settings)
+    obs, action = np.zeros((5, 3)), np.zeros((5, 2))
+    with pytest.raises(diaster.DiasterError, match=r"'rrd' looks at what a step led to; give next_obs"):
+        run.step_reward(obs, action)
+    here, there = run.step_reward(obs, action, obs), run.step_reward(obs, action, obs + 1.0)
+    assert here.shape == (5,) and np.isfinite(here).all()
+    assert not np.allclose(here, there)
+    np.testing.assert_allclose(run.step_reward(obs[0], action[0], obs[0]), here[0], rtol=1e-5)
+
+
+def test_a_run_with_discrete_actions_speaks_the_environments_numbers(tmp_path: Path) -> None:
+    run = diaster.train("ToyDiscreteFrom5-v0", out=tmp_path / "run", agent="dqn", **TINY)
+    loaded = diaster.load(run.path)
+    action = loaded.policy()(np.zeros(3))
+    assert int(action) in (5, 6, 7)
+    assert gym.make("ToyDiscreteFrom5-v0").action_space.contains(action)
+    assert loaded.policy()(np.zeros((4, 3))).tolist() == [int(action)] * 4
+    rewards = loaded.step_reward(np.zeros((3, 3)), np.array([5, 6, 7]))
+    assert rewards.shape == (3,) and len(set(rewards.tolist())) == 3
+    assert loaded.step_reward(np.zeros(3), 6) == pytest.approx(rewards[1], rel=1e-5)
+    for nameless in (4, 8, [5, 8]):
+        with pytest.raises(diaster.DiasterError, match="has the actions 5 to 7"):
+            loaded.step_reward(np.zeros(3), nameless)
+    statistics, _ = loaded.evaluate(episodes=2)[0]
+    assert np.isfinite(statistics.return_mean)

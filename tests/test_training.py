@@ -5,11 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
+from toy_methods import make_counting, make_remembering
 
 import diaster
-from diaster.config import build_config
+from diaster import learner as learner_module
+from diaster import registry
+from diaster.config import METHOD_CONFIGS, build_config
 from diaster.records import DECOMPOSER, POLICY, PROGRESS, RunWriter, read_tensors
 from diaster.report import Silent
 from diaster.run import Run
@@ -28,8 +32,13 @@ SMALL: dict[str, Any] = {
 
 
 def train(out: Path, env: str = "Toy-v0", **settings: Any) -> Run:
-    merged = {**SMALL, **{k: {**SMALL.get(k, {}), **v} if isinstance(v, dict) else v for k, v in settings.items()}}
-    return diaster.train(env, out=out, **merged)
+    return diaster.train(env, out=out, **small(**settings))
+
+
+def small(**settings: Any) -> dict[str, Any]:
+    """The settings of a small run; another method has settings of its own."""
+    base = SMALL if settings.get("method", "diaster") == "diaster" else {**SMALL, "decomposer": {}}
+    return {**base, **{k: {**base.get(k, {}), **v} if isinstance(v, dict) else v for k, v in settings.items()}}
 
 
 def learnt_bytes(run: Run) -> tuple[bytes, bytes, bytes]:
@@ -69,12 +78,36 @@ def test_how_a_total_is_spread_over_the_hidden_step_rewards_does_not_change_a_by
     assert not np.array_equal(*correlations)  # the hidden rewards do differ, and only evaluation sees it
 
 
+def test_only_the_upper_reference_follows_how_a_total_is_spread(tmp_path: Path) -> None:
+    even, late = (
+        train(tmp_path / env, env, method="dense", agent="ddpg") for env in ("ToySpreadEven-v0", "ToySpreadLate-v0")
+    )
+    assert (even.path / POLICY).read_bytes() != (late.path / POLICY).read_bytes()
+
+
+@pytest.mark.parametrize("method", METHOD_CONFIGS)
+def test_hidden_rewards_leave_the_environments_for_the_upper_reference_alone(
+    tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(spec: Any, policy: Any, seeds: Any, imports: Any, workers: Any, keep_hidden: bool = False) -> None:
+        assert keep_hidden == (method == "dense")
+        raise StopError
+
+    monkeypatch.setattr("diaster.training.make_fleet", stop)
+    monkeypatch.setattr("diaster.training.Learner", lambda *_: None)
+    with pytest.raises(StopError):
+        train(tmp_path / "run", method=method)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
         {"preset": "paper", "decomposer": {"batch_episodes": 3, "return_scale": 10.0}},
-        {"decomposer": {"reward_source": "difference", "relabel_every": 80}},
-        {"decomposer": {"reward_source": "difference", "segments": "all", "n_cuts": 3, "relabel_every": 80}},
+        {"decomposer": {"reward_source": "difference", "relabel_every": 20}},
+        {"decomposer": {"reward_source": "difference", "segments": "all", "n_cuts": 3, "relabel_every": 20}},
         {"decomposer": {"segments": "all", "n_cuts": 0, "terminal_target": "return", "batch_steps": 40}},
         {"decomposer": {"head": "final", "loss": "sum", "episode_draw": "uniform", "normalize_inputs": False}},
     ],
@@ -87,6 +120,65 @@ def test_every_variant_trains_to_finite_nets_and_reloads(tmp_path: Path, setting
         assert all(np.isfinite(tensor).all() for tensor in read_tensors(run.path / name).values())
     statistics, _ = diaster.load(run.path).evaluate(episodes=2)[0]
     assert np.isfinite(statistics.return_mean)
+
+
+EVERY_METHOD = {
+    "rrd": {"agent": "td3", "decomposer": {"hidden": 4, "subset": 4}},
+    "rd": {"agent": "ddpg", "decomposer": {"hidden": 4}},
+    "rudder": {"agent": "ddpg", "decomposer": {"hidden": 4, "relabel_every": 1, "updates": 1, "every": 40}},
+    "ircr": {"agent": "ddpg"},
+    "uniform": {"env": "ToyDiscrete-v0", "agent": "dqn"},
+    "episodic": {"env": "ToyDiscreteFrom5-v0", "agent": "sac"},
+    "dense": {"agent": "ddpg", "seeds": 2, "workers": 2},
+}
+
+
+@pytest.mark.parametrize("method", EVERY_METHOD)
+def test_every_other_method_trains_with_some_learner_and_reloads(tmp_path: Path, method: str) -> None:
+    run = train(tmp_path / "run", method=method, **EVERY_METHOD[method])
+    assert run.done
+    assert (run.config.method, type(run.config.decomposer)) == (method, METHOD_CONFIGS[method])
+    for name in (POLICY, DECOMPOSER):
+        assert all(np.isfinite(tensor).all() for tensor in read_tensors(run.path / name).values())
+    again = diaster.load(run.path)
+    assert again.config == run.config
+    statistics, _ = again.evaluate(episodes=2)[0]
+    assert np.isfinite(statistics.return_mean)
+
+
+def test_every_method_is_among_those_that_train() -> None:
+    assert {"diaster", *EVERY_METHOD} == set(METHOD_CONFIGS)
+
+
+# There are 30 updates in each chunk, and those of two chunks when learning starts: the age of the oldest label that is
+# used. The ring holds four chunks: without a renewal the labels of the second one see the updates of five.
+OLDEST_USED = {1: 0, 29: 0, 30: 30, 59: 30, 60: 60, 89: 60, 10_000: 150}
+
+
+@pytest.mark.parametrize("relabel_every", OLDEST_USED)
+def test_no_label_that_is_learnt_from_is_older_than_the_configured_number_of_updates(
+    tmp_path: Path, relabel_every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ages: list[np.ndarray] = []
+
+    class Watched(learner_module.Learner):
+        def fit_agent(self, *arguments: Any) -> Any:
+            for seed, updates in enumerate(np.asarray(self.state.decomposer.updates)):
+                store = jax.tree.map(lambda leaf, seed=seed: leaf[seed], self.store)
+                assert self.labels is not None
+                labels = np.asarray(self.labels)[seed]
+                live = np.arange(int(store.first_live_step), int(store.next_step)) % len(labels)
+                ages.append(updates - labels[live])
+            return super().fit_agent(*arguments)
+
+    monkeypatch.setattr("diaster.training.Learner", Watched)
+    monkeypatch.setitem(registry.METHODS, "diaster", lambda config, horizon: make_counting())
+    monkeypatch.setitem(registry.CONTINUOUS_AGENTS, "sac", lambda config: make_remembering(config.batch_size))
+    schedule = {"updates": 30, "every": 40, "relabel_every": relabel_every}
+    train(tmp_path / "run", steps=800, seeds=2, decomposer=schedule, replay={"capacity": 180})
+    assert len(ages) == 2 * 18  # the warm-up is over in the second of twenty chunks, and has no updates of the learner
+    assert min(age.min() for age in ages) >= 0
+    assert max(age.max() for age in ages) == OLDEST_USED[relabel_every] <= relabel_every
 
 
 def test_progress_has_a_row_per_seed_and_evaluation_and_ends_at_the_last_step(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import toy_envs
 
-from diaster.acting import tanh_gaussian
+from diaster.acting import CATEGORICAL, EPSILON_GREEDY, NOISY_TANH, TANH_GAUSSIAN, HostPolicy
 from diaster.envs import describe_env, make_env
 from diaster.errors import DiasterError
 from diaster.types import EnvSpec
@@ -41,7 +41,7 @@ def flat(value: object) -> object:
 def error_of(env_id: str, workers: int) -> str:
     with pytest.raises(DiasterError) as caught:
         answer(
-            make_fleet(spec_of(env_id), tanh_gaussian, SEEDS, IMPORTS, workers),
+            make_fleet(spec_of(env_id), TANH_GAUSSIAN, SEEDS, IMPORTS, workers),
             Request("collect", [None] * 3, 0, 40),
         )
     assert "\n" not in str(caught.value)
@@ -49,25 +49,51 @@ def error_of(env_id: str, workers: int) -> str:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_worker_processes_give_the_same_bytes_as_this_process(workers: int, random_layers: Callable) -> None:
+def test_worker_processes_give_the_same_bytes_as_this_process(workers: int, random_parameters: Callable) -> None:
     spec = spec_of("Toy-v0")
-    layers = [random_layers(3, 2, seed) for seed in SEEDS]
+    parameters = [random_parameters(3, 4, seed) for seed in SEEDS]
     requests = [
         Request("collect", [None] * 3, 0, 25),
-        Request("collect", layers, 1, 30),
-        Request("evaluate", layers, 0, 2),
-        Request("collect", layers[::-1], 2, 5),
+        Request("collect", parameters, 1, 30),
+        Request("evaluate", parameters, 0, 2),
+        Request("collect", parameters[::-1], 2, 5),
     ]
-    here = answer(LocalFleet(spec, tanh_gaussian, SEEDS), *requests)
-    there = answer(WorkerFleet(spec, tanh_gaussian, SEEDS, IMPORTS, workers), *requests)
+    here = answer(LocalFleet(spec, TANH_GAUSSIAN, SEEDS, keep_hidden=False), *requests)
+    there = answer(WorkerFleet(spec, TANH_GAUSSIAN, SEEDS, False, IMPORTS, workers), *requests)
     assert flat(there) == flat(here)
     assert [[len(of_seed) for of_seed in reply] for reply in here] == [[2] * 3, [3] * 3, [2] * 3, [1] * 3]
     of_seeds = [flat(of_seed) for of_seed in here[0]]
     assert of_seeds[0] != of_seeds[1] != of_seeds[2]
 
 
+@pytest.mark.parametrize(
+    ("policy", "env_id", "outputs"),
+    [(NOISY_TANH, "Toy-v0", 2), (EPSILON_GREEDY, "ToyDiscreteFrom5-v0", 3), (CATEGORICAL, "ToyDiscrete-v0", 3)],
+)
+def test_every_other_policy_gives_the_same_bytes_in_a_worker(
+    policy: HostPolicy, env_id: str, outputs: int, random_parameters: Callable
+) -> None:
+    spec = spec_of(env_id)
+    parameters = [random_parameters(3, outputs, seed, exploration=0.4) for seed in SEEDS]
+    requests = [Request("collect", [None, *parameters[1:]], 0, 25), Request("evaluate", parameters, 0, 2)]
+    here = answer(LocalFleet(spec, policy, SEEDS, False), *requests)
+    assert flat(answer(WorkerFleet(spec, policy, SEEDS, False, IMPORTS, 1), *requests)) == flat(here)
+
+
+@pytest.mark.parametrize("keep_hidden", [False, True])
+def test_hidden_rewards_leave_the_environments_only_where_they_are_asked_for(keep_hidden: bool) -> None:
+    spec, request = spec_of("Toy-v0"), Request("collect", [None] * 3, 0, 25)
+    fleets = [make_fleet(spec, TANH_GAUSSIAN, SEEDS, IMPORTS, workers, keep_hidden) for workers in (0, 2)]
+    [here], [there] = (answer(fleet, request) for fleet in fleets)
+    assert flat(there) == flat(here)
+    for episode in (episode for of_seed in there for episode in of_seed):
+        assert (episode.hidden_reward is not None) == keep_hidden
+        if keep_hidden:
+            assert episode.hidden_reward.sum() == pytest.approx(episode.episode_return, rel=1e-4)
+
+
 def test_there_are_never_more_workers_than_seeds() -> None:
-    fleet = make_fleet(spec_of("Toy-v0"), tanh_gaussian, (0, 1), IMPORTS, 7)
+    fleet = make_fleet(spec_of("Toy-v0"), TANH_GAUSSIAN, (0, 1), IMPORTS, 7)
     try:
         assert isinstance(fleet, WorkerFleet)
         assert len(fleet._processes) == 2
@@ -76,7 +102,7 @@ def test_there_are_never_more_workers_than_seeds() -> None:
 
 
 def test_closing_a_fleet_ends_its_processes() -> None:
-    fleet = WorkerFleet(spec_of("Toy-v0"), tanh_gaussian, SEEDS, IMPORTS, 1)
+    fleet = WorkerFleet(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, False, IMPORTS, 1)
     fleet.start(Request("collect", [None] * 3, 0, 5))
     fleet.finish()
     fleet.close()
@@ -90,7 +116,7 @@ def test_a_worker_that_dies_is_a_sentence_with_its_exit_code() -> None:
 
 
 def test_a_request_to_a_dead_worker_is_the_same_sentence() -> None:
-    fleet = WorkerFleet(spec_of("Toy-v0"), tanh_gaussian, (0,), IMPORTS, 1)
+    fleet = WorkerFleet(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), False, IMPORTS, 1)
     try:
         fleet._processes[0].kill()
         fleet._processes[0].wait()
@@ -109,7 +135,7 @@ def test_a_bad_value_in_a_worker_arrives_as_the_same_sentence() -> None:
 
 def test_an_environment_that_is_registered_by_a_function_is_refused_for_workers() -> None:
     with pytest.raises(DiasterError, match=r"'ToyFunction-v0' cannot be made in other processes.*--workers 0"):
-        make_fleet(spec_of("ToyFunction-v0"), tanh_gaussian, SEEDS, IMPORTS, 2)
+        make_fleet(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, 2)
 
 
 @pytest.mark.parametrize("workers", [0, "auto"])
@@ -117,7 +143,7 @@ def test_an_environment_that_is_registered_by_a_function_runs_in_this_process(
     workers: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("diaster.workers.os.sched_getaffinity", lambda _: set(range(8)), raising=False)
-    fleet = make_fleet(spec_of("ToyFunction-v0"), tanh_gaussian, SEEDS, (), workers)
+    fleet = make_fleet(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, SEEDS, (), workers)
     assert isinstance(fleet, LocalFleet)
     [episodes] = answer(fleet, Request("collect", [None] * 3, 0, 10))
     assert [len(of_seed) for of_seed in episodes] == [1, 1, 1]
@@ -131,11 +157,13 @@ def test_auto_takes_processes_only_for_several_seeds_on_more_than_two_cores(
     taken: list[int] = []
 
     def pretend(*arguments: object) -> None:
-        taken.append(arguments[-1] if isinstance(arguments[-1], int) else 0)
+        n_workers = arguments[-1]
+        assert isinstance(n_workers, int)
+        taken.append(n_workers)
 
     monkeypatch.setattr("diaster.workers.WorkerFleet", pretend)
     monkeypatch.setattr("diaster.workers.LocalFleet", lambda *_: taken.append(0))
-    make_fleet(spec_of("Toy-v0"), tanh_gaussian, tuple(range(seeds)), IMPORTS, "auto")
+    make_fleet(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS, "auto")
     assert taken == [workers]
 
 
@@ -143,13 +171,13 @@ def test_a_script_without_a_main_guard_can_use_workers(tmp_path: Path, python: C
     script = tmp_path / "script.py"
     text = """
         import toy_envs
-        from diaster.acting import tanh_gaussian
+        from diaster.acting import TANH_GAUSSIAN
         from diaster.envs import describe_env, make_env
         from diaster.workers import Request, make_fleet
 
         print("once")
         spec = describe_env(make_env("Toy-v0", 10), "Toy-v0", 10)
-        fleet = make_fleet(spec, tanh_gaussian, (0, 1), ("toy_envs",), 2)
+        fleet = make_fleet(spec, TANH_GAUSSIAN, (0, 1), ("toy_envs",), 2)
         fleet.start(Request("collect", [None, None], 0, 20))
         print([len(episodes) for episodes in fleet.finish()])
         fleet.close()

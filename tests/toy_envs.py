@@ -53,6 +53,13 @@ class SpreadToy(Toy):
         return 0.0 if self.time % 2 else self.owed
 
 
+class PlainToy(Toy):
+    """The reward of a step can be read off the observation it leads to, to the last bit."""
+
+    def reward(self) -> Any:
+        return float(self.place[0])
+
+
 class EpisodicToy(Toy):
     """Silent until its last step, by its own nature."""
 
@@ -92,6 +99,19 @@ class BoundedToy(Toy):
         return super().step(action / 1e3)
 
 
+class DiscreteToy(Toy):
+    """Pushes one way or the other, or not at all; an action it has no name for is an error."""
+
+    def __init__(self, start: int = 0) -> None:
+        super().__init__()
+        self.action_space = spaces.Discrete(3, start=start)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        if not self.action_space.contains(action):
+            raise ValueError(f"{action!r} is not in {self.action_space}")
+        return super().step(np.full(2, float(action - self.action_space.start) - 1.0))
+
+
 class SpacesToy(Toy):
     """Any spaces at all; only ever asked what they are."""
 
@@ -106,8 +126,10 @@ class SpacesToy(Toy):
             self.observation_space = spaces.Dict({"place": box, "camera": spaces.Box(0, 255, (8, 8, 3), np.uint8)})
         elif kind == "text":
             self.observation_space = spaces.Text(5)
-        elif kind == "discrete":
-            self.action_space = spaces.Discrete(3)
+        elif kind == "several discrete actions":
+            self.action_space = spaces.MultiDiscrete([3, 2])
+        elif kind == "binary actions":
+            self.action_space = spaces.MultiBinary(3)
         elif kind == "dict actions":
             self.action_space = spaces.Dict({"push": self.action_space})
         elif kind == "unbounded":
@@ -165,15 +187,19 @@ register("ToyTerminates", Toy, terminate_at=7)
 register("ToyOneStep", Toy, terminate_at=1)
 register("ToyEndless", Toy, horizon=None)
 register("ToyEpisodic", EpisodicToy)
+register("ToyPlain", PlainToy)
 register("ToySpreadEven", SpreadToy, late=False)
 register("ToySpreadLate", SpreadToy, late=True)
 register("ToyDict", DictToy)
 register("ToyBounded", BoundedToy)
+register("ToyDiscrete", DiscreteToy)
+register("ToyDiscreteFrom5", DiscreteToy, start=5)
 register("ToyImage", SpacesToy, kind="image")
 register("ToyGreyImage", SpacesToy, kind="grey image")
 register("ToyImageInDict", SpacesToy, kind="image in a dict")
 register("ToyText", SpacesToy, kind="text")
-register("ToyDiscrete", SpacesToy, kind="discrete")
+register("ToyMultiDiscrete", SpacesToy, kind="several discrete actions")
+register("ToyMultiBinary", SpacesToy, kind="binary actions")
 register("ToyDictActions", SpacesToy, kind="dict actions")
 register("ToyUnbounded", SpacesToy, kind="unbounded")
 register("ToyNoRoom", SpacesToy, kind="no room")
