@@ -9,10 +9,10 @@ TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv test check format bench synthetic results constraints clean
+.PHONY: help demo venv test check format bench synthetic watch-repair results constraints clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: venv ## train InvertedPendulum-v5 from one number per episode and show the curve (a few minutes)
 	$(BIN)/diaster demo
@@ -23,7 +23,7 @@ check: venv ## every check, the quick ones first: format, lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 venv: $(VENV)/.installed ## make .venv and install the package in it, ready to edit
 
@@ -49,6 +49,10 @@ $(BENCH)/.installed: pyproject.toml constraints.txt
 
 synthetic: venv ## recover known step rewards from totals alone, default and paper (two minutes)
 	$(BIN)/python benchmarks/synthetic.py
+
+watch-repair: venv ## Diaster, RUDDER and TD on the watch-repair problem, ten seeds (a few minutes)
+	mkdir -p build
+	$(BIN)/python examples/watch_repair.py --out build/watch-repair.png
 
 results: venv ## train what docs/results.md shows (long; meant for a GPU)
 	$(BIN)/python benchmarks/results.py

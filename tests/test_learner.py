@@ -26,7 +26,7 @@ from diaster.types import EnvSpec, Episode, EvaluationEpisode
 
 # Short episodes in a ring so large that a renewal of its labels takes more than one call.
 OBS, ACTIONS, HORIZON, CAPACITY, BATCH = 3, 2, 4, 400, 8
-assert CAPACITY > HORIZON * module.LABEL_ROWS[-1]
+assert HORIZON * module.LABEL_ROWS[-1] < CAPACITY
 SPEC = EnvSpec("toy", OBS, ACTIONS, -np.ones(2, np.float32), np.ones(2, np.float32), (ACTIONS,), HORIZON)
 READY = np.array([True])
 

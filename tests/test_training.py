@@ -17,7 +17,7 @@ from diaster.config import METHOD_CONFIGS, build_config
 from diaster.records import DECOMPOSER, POLICY, PROGRESS, RunWriter, read_tensors
 from diaster.report import Silent
 from diaster.run import Run
-from diaster.training import chunk_ends, crosses, resolve, run_training, updates_due
+from diaster.training import POOR_FIT, chunk_ends, crosses, resolve, run_training, updates_due
 
 SMALL: dict[str, Any] = {
     "steps": 240,
@@ -228,8 +228,18 @@ def test_one_program_per_number_of_updates_is_compiled(tmp_path: Path, monkeypat
 
 
 def test_a_poor_fit_late_in_a_run_is_warned_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(tmp_path / "run", steps=400, decomposer={"updates": 0})
+    # The first update would be at step 1000.
+    train(tmp_path / "run", steps=400, decomposer={"updates": 1, "every": 1000})
     assert capsys.readouterr().err.count("explain little of the returns") == 1
+
+
+def test_a_method_that_fits_nothing_is_not_told_to_fit_better(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry.CONTINUOUS_AGENTS, "sac", lambda config: make_remembering(config.batch_size))
+    run = train(tmp_path / "run", method="ircr")
+    assert run.progress["fit_r2"][-1] < POOR_FIT
+    assert "explain little" not in capsys.readouterr().err
 
 
 def test_the_decomposer_is_owed_the_updates_of_the_warm_up() -> None:

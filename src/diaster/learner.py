@@ -74,18 +74,18 @@ class Learner:
 
         # Drawing weights is done once: compiling that fast matters more than running it fast.
         quick = {"xla_backend_optimization_level": 0} if device.platform == "cpu" else None
-        self.store, self.state = jax.jit(jax.vmap(init), compiler_options=quick)(self._seed_keys)
+        self.store, self.state = jax.jit(each_seed(init), compiler_options=quick)(self._seed_keys)
         # Rewards of single steps are stored for methods that need the history, and for the upper reference alone.
         self.labels: Array | None = None
         if decomposer.label is not None or decomposer.is_hidden_reward:
             self.labels = jax.device_put(jnp.zeros((len(seeds), capacity)), device)
         self._label_age = 0  # updates since all labels were renewed
-        self._ingest = jax.jit(jax.vmap(self._ingest_one), donate_argnums=(0, 1))
+        self._ingest = jax.jit(each_seed(self._ingest_one), donate_argnums=(0, 1))
         # One trace per number of updates; a schedule that divides the chunks gives one.
         self._fit_decomposer = jax.jit(self._fit_decomposers, static_argnums=4, donate_argnums=0)
         self._fit_agent = jax.jit(self._fit_agents, static_argnums=6, donate_argnums=0)
         self._relabel = jax.jit(self._relabel_all, static_argnums=4, donate_argnums=2)
-        self._write_hidden = jax.jit(jax.vmap(self._write_hidden_one), donate_argnums=1)
+        self._write_hidden = jax.jit(each_seed(self._write_hidden_one), donate_argnums=1)
 
     def ingest(self, episodes: Sequence[Sequence[Episode]]) -> None:
         """Store the finished episodes of every seed and let the decomposer see their statistics."""
@@ -186,7 +186,8 @@ class Learner:
             new, metrics = _scan_updates(update, state, first_update, n_updates, is_ready)
             return new, metrics | {"return_scale": self._decomposer.scale(new)}
 
-        return jax.vmap(fit_one)(states, stores, ready, self._seed_keys)
+        fitted: tuple[Any, Metrics] = each_seed(fit_one)(states, stores, ready, self._seed_keys)
+        return fitted
 
     def _fit_agents(
         self,
@@ -224,7 +225,10 @@ class Learner:
 
             return _scan_updates(update, state, first_update, n_updates, is_ready)
 
-        return jax.vmap(fit_one)(states, decomposer_states, stores, labels, ready, self._seed_keys)
+        fitted: tuple[Any, Metrics] = each_seed(fit_one)(
+            states, decomposer_states, stores, labels, ready, self._seed_keys
+        )
+        return fitted
 
     def _relabel_from(self, first: NDArray[np.int64]) -> None:
         """Renew the labels of all episodes that start at a numbered step or later."""
@@ -235,7 +239,9 @@ class Learner:
             self.labels = self._relabel(self.state.decomposer, self.store, self.labels, start, n_rows)
 
     def _relabel_all(self, states: Any, stores: EpisodeStore, labels: Array, starts: Array, n_rows: int) -> Array:
-        return jax.vmap(partial(self._relabel_one, n_rows=n_rows))(states, stores, labels, starts)
+        relabel = each_seed(partial(self._relabel_one, n_rows=n_rows))
+        renewed: Array = relabel(states, stores, labels, starts)
+        return renewed
 
     def _relabel_one(self, state: Any, store: EpisodeStore, labels: Array, start: Array, n_rows: int) -> Array:
         """Renew the labels of the episodes that start within n_rows · horizon steps.
@@ -266,6 +272,21 @@ class Learner:
         return labels.at[jnp.where(index < count, place, capacity)].set(
             rewards / self._decomposer.scale(state), mode="drop"
         )
+
+
+def each_seed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`vmap` over the leading axis, the seeds; a single seed is taken out of it and put back.
+
+    On a CPU, gathers with a batch axis of one cost more than all else that drawing does.
+    """
+
+    def apply(*arguments: Any) -> Any:
+        if jax.tree.leaves(arguments)[0].shape[0] > 1:
+            return jax.vmap(function)(*arguments)
+        result = function(*jax.tree.map(lambda leaf: leaf[0], arguments))
+        return jax.tree.map(lambda leaf: leaf[None], result)
+
+    return apply
 
 
 def _scan_updates(
