@@ -15,8 +15,8 @@ the other two (−1.5): a small difference behind 50 steps of noise. The idea is
 
 **The learner** is the same for all three: tabular Q-learning without discount, learning rate 0.1, ε-greedy with
 ε = 0.1, ties broken by chance, values 0 at first. Its table is over the environment's state: time, brand, repaired or
-not, flat tyres so far. Without the last of these the profit would not depend on the last state alone. After the first step
-there is one action, so that the maximum in the update is over one value. Only the rewards differ:
+not, flat tyres so far. Without the last of these the profit would not depend on the last state alone. After the first
+step there is one action, so that the maximum in the update is over one value. Only the rewards differ:
 
 - TD: the raw delayed reward (method `episodic`);
 - RUDDER: differences of an LSTM's predictions of the return, with settings as in its authors' demonstration: 16 units,
