@@ -9,7 +9,7 @@ TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv test check format bench synthetic watch-repair results constraints clean
+.PHONY: help demo venv test check format bench peers synthetic watch-repair results constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ $(BENCH)/.installed: pyproject.toml constraints.txt
 	$(BENCH)/bin/python $(PIP_INSTALL) -c constraints.txt '$(TORCH)'
 	$(BENCH)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[bench]'
 	@touch $@
+
+peers: $(BENCH)/.installed ## our learners beside SBX's on dense rewards, three seeds (an hour; all cores)
+	$(BENCH)/bin/python benchmarks/peers.py
 
 synthetic: venv ## recover known step rewards from totals alone, default and paper (two minutes)
 	$(BIN)/python benchmarks/synthetic.py
