@@ -9,7 +9,7 @@ TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv test check format bench peers synthetic watch-repair results constraints clean
+.PHONY: help demo venv test check format bench peers synthetic cartpole watch-repair results constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,10 @@ peers: $(BENCH)/.installed ## our learners beside SBX's on dense rewards, three 
 
 synthetic: venv ## recover known step rewards from totals alone, default and paper (two minutes)
 	$(BIN)/python benchmarks/synthetic.py
+
+cartpole: venv ## episodic CartPole-v1 with Diaster and DQN, five seeds (under five minutes)
+	$(BIN)/diaster train CartPole-v1 --agent dqn --steps 60000 --seeds 5 --decomposer.updates 50 \
+		--learner.annealing-updates 28000 --learner.exploration-steps 4000 --evaluation.every 3000
 
 watch-repair: venv ## Diaster, RUDDER and TD on the watch-repair problem, ten seeds (a few minutes)
 	mkdir -p build

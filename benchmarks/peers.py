@@ -30,7 +30,11 @@ class Pair(NamedTuple):
 
 
 EVALUATION_EPISODES = 10
-CONTINUOUS = "batch_size=256, learning_rate=3e-4, gamma=0.99, tau=0.005, learning_starts=5000, buffer_size=1_000_000"
+# Ours exchanges 200 steps for 200 updates at a time.
+CONTINUOUS = (
+    "batch_size=256, learning_rate=3e-4, gamma=0.99, tau=0.005, train_freq=200, gradient_steps=200, "
+    "learning_starts=5000, buffer_size=1_000_000"
+)
 NOISE = "action_noise=NormalActionNoise(np.zeros(n_actions), 0.1 * np.ones(n_actions))"
 NETS = "policy_kwargs=dict(net_arch=[256, 256])"
 DQN = (
@@ -45,8 +49,9 @@ PAIRS = {
     "dqn": Pair(
         "CartPole-v1",
         # SBX's DQN is not double.
-        "--learner.no-double --learner.batch-size 128 --learner.learning-rate 0.0003 --learner.target-rate 0.005 "
-        "--learner.updates 1 --learner.every 1",
+        "--learner.no-double --learner.hidden 256 --learner.batch-size 128 --learner.learning-rate 0.0003 "
+        "--learner.critic-loss huber --learner.target-rate 0.005 --learner.target-every 1 "
+        "--learner.exploration-final 0.05 --learner.updates 1 --learner.every 1",
         f"DQN({{}}, {DQN}, {NETS})",
     ),
 }

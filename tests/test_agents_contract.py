@@ -286,6 +286,21 @@ def test_a_wrong_pair_on_the_command_line_is_one_sentence_with_exit_code_2_and_n
     assert list(empty_cwd.rglob("*")) == []
 
 
+@pytest.mark.parametrize(
+    ("env", "agent"),
+    [("CartPole-v1", "sac"), ("Acrobot-v1", "dqn"), ("LunarLander-v3", "dqn"), ("LunarLander-v3", "sac")],
+)
+def test_the_reference_environments_of_discrete_actions_train(tmp_path, env, agent):
+    made = train(
+        env, agent=agent, method="rrd", steps=200, warmup_steps=100, chunk_steps=100, horizon=30, workers=0,
+        decomposer={"hidden": 4, "updates": 1, "every": 50}, learner={"hidden": 4, "batch_size": 8, "every": 5},
+        evaluation={"every": 200, "episodes": 1}, out=tmp_path / "run",
+    )  # fmt: skip
+    table = read_progress(made.path)
+    for name in ("return_mean", "step_loss", "critic_loss"):
+        assert np.isfinite(table[name]).all()
+
+
 def test_a_run_with_discrete_actions_records_its_metrics_and_loads_back(tmp_path):
     made = train(
         "ToyDiscrete-v0", agent="dqn", steps=100, warmup_steps=50, chunk_steps=50, workers=0, imports=("toy_envs",),

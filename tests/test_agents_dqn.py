@@ -10,12 +10,18 @@ import pytest
 from small_agents import BATCH, OBS, batch_of, changed, constant, discrete_spec, first_gradient, greedy, jit, one_hot
 
 from diaster import acting
-from diaster.agents.dqn import exploration, make_dqn
+from diaster.agents.dqn import exploration, learning_rate, make_dqn
 from diaster.config import DqnConfig
 
 RATE, TARGET_RATE, DISCOUNT, ACTIONS = 3e-3, 0.25, 0.9, 3
 CONFIG = DqnConfig(
-    hidden=16, learning_rate=RATE, discount=DISCOUNT, target_rate=TARGET_RATE, double=True, target_every=1
+    hidden=16,
+    learning_rate=RATE,
+    discount=DISCOUNT,
+    target_rate=TARGET_RATE,
+    double=True,
+    target_every=1,
+    critic_loss="huber",
 )
 NOISE, NUMBER = np.zeros((0,), np.float32), np.int32(0)
 
@@ -121,7 +127,8 @@ def test_exploration_counts_a_seeds_own_updates_and_not_their_numbers():
     for number in (700, 701):
         state, metrics = double.update(state, batch_of(one_hot([0], ACTIONS)), NOISE, np.int32(number))
     assert int(state.updates) == 2
-    one_update = 1.0 - (1.0 - CONFIG.exploration_final) / CONFIG.exploration_steps
+    steps = CONFIG.every / CONFIG.updates
+    one_update = 1.0 - (1.0 - CONFIG.exploration_final) * steps / CONFIG.exploration_steps
     assert float(metrics["exploration"]) == pytest.approx(one_update)  # at the update, that is before it counts
 
 
@@ -150,3 +157,35 @@ def test_a_few_hundred_updates_learn_to_wait_for_the_end_of_a_chain(subject):
     np.testing.assert_allclose(values, expected, atol=0.05)
     assert greedy(subject.agent, state, first).argmax() == 1
     assert greedy(subject.agent, state, second).argmax() == 2
+
+
+def test_errors_count_squared_where_that_is_asked_for():
+    state = with_values([1.0, 2.0, 0.5], [5.0, 3.0, 4.0])
+    batch = batch_of(one_hot([0, 1], ACTIONS), [4.0, 1.5], [True, True])
+    new, metrics = Subject(critic_loss="squared").update(state, batch, NOISE, NUMBER)
+    assert float(metrics["critic_loss"]) == pytest.approx((3.0**2 + 0.5**2) / 2, rel=1e-5)
+    np.testing.assert_allclose(first_gradient(new.optimizer)[-1].bias, [-3.0, 0.5, 0.0], atol=1e-6)
+
+
+def test_the_step_size_falls_along_a_straight_line_to_a_hundredth_and_stays_there():
+    config = dataclasses.replace(CONFIG, annealing_updates=10)
+    sizes = [float(learning_rate(config)(number)) / RATE for number in range(14)]
+    np.testing.assert_allclose(sizes, np.maximum(1 - 0.99 * np.arange(14) / 10, 0.01), rtol=1e-5)
+    assert learning_rate(CONFIG) == RATE
+
+
+def test_an_update_takes_the_step_size_of_its_time():
+    falling = Subject(annealing_updates=10)
+    batch = batch_of(one_hot([0, 1], ACTIONS), [1.0, -1.0], [True, True])
+    first, _ = falling.update(falling.init(), batch, NOISE, NUMBER)
+    late, _ = falling.update(with_count(falling.init(), 10), batch, NOISE, NUMBER)
+    early, _ = double.update(with_count(double.init(), 10), batch, NOISE, NUMBER)
+    moved = [np.abs(state.net[-1].bias - double.init().net[-1].bias).max() for state in (late, early)]
+    assert moved[0] == pytest.approx(moved[1] / 100, rel=1e-2)
+    assert np.abs(first.net[-1].bias - falling.init().net[-1].bias).max() == pytest.approx(RATE, rel=1e-2)
+
+
+def with_count(state, count: int):
+    """A state whose optimiser has made so many updates, without a memory of them."""
+    optimizer = jax.tree.map(lambda leaf: np.full_like(leaf, count) if leaf.ndim == 0 else leaf, state.optimizer)
+    return state._replace(optimizer=optimizer)

@@ -5,7 +5,8 @@ One net Q(s) has a value for each action. Its target is
     y = r + γ · Q′(s′, argmax_a Q(s′, a))    double: the learning net chooses, the target net judges
     y = r + γ · max_a Q′(s′, a)              plain
 
-and errors count as Huber has it: squared while below 1, linear beyond. Deviations are numbered in docs/agents.md.
+Errors count squared or, as Huber has it, squared while below 1 and linear beyond. Deviations are numbered in
+docs/agents.md.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from jax import Array
 from diaster import acting
 from diaster.agents import Acting, Agent, Metrics, Transition
 from diaster.agents.actions import need_discrete
+from diaster.agents.sac import critic_error
 from diaster.config import DqnConfig
 from diaster.nets import MLP, mlp, mlp_init
 from diaster.types import EnvSpec
@@ -51,9 +53,16 @@ def exploration(config: DqnConfig, updates: Array) -> Array:
     return 1.0 - (1.0 - config.exploration_final) * passed
 
 
+def learning_rate(config: DqnConfig) -> optax.ScalarOrSchedule:
+    """Adam's step size: a number, or a straight line down to a hundredth of it."""
+    if config.annealing_updates == 0:
+        return config.learning_rate
+    return optax.linear_schedule(config.learning_rate, config.learning_rate / 100, config.annealing_updates)
+
+
 def make_dqn(config: DqnConfig) -> Agent:
     """DQN for one-hot actions."""
-    optimizer = optax.adam(config.learning_rate)
+    optimizer = optax.adam(learning_rate(config))
 
     def init(key: Array, spec: EnvSpec) -> DqnState:
         need_discrete("dqn", spec)
@@ -69,7 +78,7 @@ def make_dqn(config: DqnConfig) -> Agent:
 
         def loss(net: MLP) -> tuple[Array, Array]:
             values = (mlp(net, batch.obs) * batch.action).sum(axis=-1)
-            return optax.huber_loss(values, target).mean(), values.mean()
+            return critic_error(config, values, target).mean(), values.mean()
 
         (loss_q, mean_value), gradient = jax.value_and_grad(loss, has_aux=True)(state.net)
         change, optimizer_state = optimizer.update(gradient, state.optimizer)

@@ -12,7 +12,7 @@ from jax import Array
 from diaster import acting
 from diaster.agents import Acting, Agent, Metrics, Transition
 from diaster.agents.actions import need_continuous
-from diaster.config import SacConfig
+from diaster.config import DqnConfig, SacConfig
 from diaster.nets import MLP, mlp, mlp_init, tanh_gaussian
 from diaster.types import EnvSpec
 
@@ -38,7 +38,7 @@ def action_values(critics: tuple[MLP, MLP], obs: Array, action: Array) -> Array:
     return jnp.stack([mlp(critic, x)[..., 0] for critic in critics])
 
 
-def critic_error(config: SacConfig, values: Array, target: Array) -> Array:
+def critic_error(config: SacConfig | DqnConfig, values: Array, target: Array) -> Array:
     """How much each error counts: squared or, by Huber, half of that below 1 and linear beyond."""
     return optax.huber_loss(values, target) if config.critic_loss == "huber" else (values - target) ** 2
 

@@ -88,27 +88,31 @@ class DdpgConfig:
 class DqnConfig:
     """The learner: deep Q-network, double by default."""
 
-    hidden: int = 256
+    hidden: int = 128
     """Units of each of the two hidden layers."""
     batch_size: int = 128
     """Transitions per update."""
-    learning_rate: float = 3e-4
+    learning_rate: float = 1e-3
     """Adam's step size."""
+    annealing_updates: int = 0
+    """Updates in which the step size falls along a straight line to a hundredth; 0 keeps it as it is."""
     discount: float = 0.99
     """Discount per step."""
     double: bool = True
     """Choose the target's action by the learning net and not by the target net."""
-    target_rate: float = 0.005
-    """Share of the net that flows into its target every `target_every` updates."""
-    target_every: int = 1
-    """See target_rate; target_rate=1 with target_every=1000 copies the net now and then."""
+    critic_loss: Literal["squared", "huber"] = "squared"
+    """How errors count: squared, or squared while below 1 and linear beyond (its paper)."""
+    target_rate: float = 1.0
+    """Share of the net that flows into its target every `target_every` updates; 1 copies it."""
+    target_every: int = 100
+    """See target_rate; target_rate=0.005 with target_every=1 lets it follow slowly."""
     exploration_final: float = 0.05
     """Share of random actions in the end."""
     exploration_steps: int = 10_000
     """Environment steps after the warm-up in which the share of random actions falls from 1 to that."""
     updates: int = 1
     """Updates per `every` environment steps."""
-    every: int = 1
+    every: int = 2
     """See updates."""
 
 
