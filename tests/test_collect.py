@@ -258,3 +258,62 @@ def test_large_finite_observations_are_no_error(parameters: HostParameters) -> N
     env.unwrapped.observe = lambda: np.full(3, 3e38, np.float32)  # their sum is no float32
     collector = Collector(env, describe_env(env, "Toy-v0", toy_envs.HORIZON), TANH_GAUSSIAN, 0, keep_hidden=False)
     assert len(collector.collect(None, 0, toy_envs.HORIZON)) == 1
+
+
+# Bringing an environment back
+
+
+@pytest.mark.parametrize("steps", [10, 13, 29], ids=["none under way", "within", "before its last step"])
+@pytest.mark.parametrize("keep_hidden", [False, True])
+def test_a_collector_that_was_restored_goes_on_as_the_one_it_was_taken_from(
+    parameters: HostParameters, steps: int, keep_hidden: bool
+) -> None:
+    one, other = (collector_of(seed=3, keep_hidden=keep_hidden) for _ in range(2))
+    one.collect(parameters, 0, steps)
+    assert other.restore(one.state())
+    for chunk in (1, 2):
+        mine, theirs = (collector.collect(parameters, chunk, 17) for collector in (one, other))
+        assert as_bytes(mine) == as_bytes(theirs)
+        for a, b in zip(mine, theirs, strict=True):
+            np.testing.assert_array_equal(a.hidden_reward, b.hidden_reward)
+
+
+def test_mujoco_is_brought_back_bit_by_bit(random_parameters: Callable) -> None:
+    env_id, horizon = "Ant-v5", 50  # its rewards depend on positions that lag behind its state
+    collectors = []
+    for _ in range(2):
+        env = make_env(env_id, horizon)
+        spec = describe_env(env, env_id, horizon)
+        collectors.append(Collector(env, spec, TANH_GAUSSIAN, 1, True))
+    parameters = random_parameters(spec.obs_dim, 2 * spec.action_dim)
+    collectors[0].collect(parameters, 0, 73)
+    assert collectors[1].restore(collectors[0].state())
+    mine, theirs = (collector.collect(parameters, 1, 60) for collector in collectors)
+    assert len(mine) >= 1 and as_bytes(mine) == as_bytes(theirs)
+    assert mine[0].hidden_reward.tobytes() == theirs[0].hidden_reward.tobytes()
+
+
+def test_an_environment_that_takes_another_way_is_found_out_and_begins_its_next_episode(
+    parameters: HostParameters,
+) -> None:
+    one, other = collector_of("ToyMoody-v0"), collector_of("ToyMoody-v0")
+    one.collect(parameters, 0, 13)
+    assert not other.restore(one.state())
+    assert other.state().episodes == one.state().episodes
+    assert len(other.state().obs) == 0
+    assert len(other.collect(parameters, 1, 10)) == 1
+
+
+@pytest.mark.parametrize("changed", ["obs", "action"])
+def test_an_episode_that_was_altered_is_found_out(parameters: HostParameters, changed: str) -> None:
+    one, other = collector_of(), collector_of()
+    one.collect(parameters, 0, 15)
+    state = one.state()
+    getattr(state, changed)[2] += 0.5
+    assert not other.restore(state)
+
+
+def test_an_environment_that_raises_on_the_way_back_begins_its_next_episode(parameters: HostParameters) -> None:
+    one = collector_of()
+    one.collect(parameters, 0, 17)
+    assert not collector_of("ToyNanStart-v0").restore(one.state())

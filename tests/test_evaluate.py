@@ -132,3 +132,19 @@ def test_one_evaluation_is_kept_whole_even_where_it_is_larger_than_the_room() ->
 
 def test_a_constant_side_has_no_correlation_also_where_its_mean_is_rounded():
     assert math.isnan(pearson(np.arange(1000.0), np.full(1000, 0.1, np.float32)))
+
+
+def test_what_is_held_out_goes_on_after_it_was_restored() -> None:
+    def numbered(number: int) -> EvaluationEpisode:
+        return EvaluationEpisode(Episode(np.zeros((2, 1)), np.zeros((1, 1)), float(number), True), None)
+
+    one, other = HeldOut(10), HeldOut(10)
+    for evaluation in range(45):
+        one.add(evaluation, [numbered(evaluation)])
+    other.restore(one.stride, {number: [numbered(number)] for number in reversed(one.evaluations)})
+    for evaluation in range(45, 90):
+        kept = [
+            [item.episode.episode_return for item in held_out.add(evaluation, [numbered(evaluation)])]
+            for held_out in (one, other)
+        ]
+        assert kept[0] == kept[1]

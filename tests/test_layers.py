@@ -8,6 +8,8 @@ import diaster
 ROOT = Path(diaster.__file__).parent
 ORDER = [
     "errors",
+    "interruption",
+    "lock",
     "types",
     "acting",
     "config",
@@ -15,6 +17,7 @@ ORDER = [
     "collect",
     "workers",
     "evaluate",
+    "trees",
     "nets",
     "replay",
     "packing",
@@ -24,6 +27,8 @@ ORDER = [
     "reward_model",
     "learner",
     "machine",
+    "files",
+    "checkpoint",
     "records",
     "run",
     "report",
@@ -31,7 +36,7 @@ ORDER = [
     "plots",
     "cli",
 ]
-IN_WORKERS = ("errors", "types", "acting", "config", "envs", "collect", "workers")
+IN_WORKERS = ("errors", "interruption", "types", "acting", "config", "envs", "collect", "workers")
 NO_MODULE = {"__init__", "__main__"}  # the package itself and the way into it
 
 

@@ -314,3 +314,33 @@ def test_the_shortest_episodes_fill_the_ring_and_not_its_table():
 def test_the_stored_step_has_no_reward():
     assert not [name for name in replay.EpisodeStore._fields if "reward" in name]
     assert not [name for name in replay.Steps._fields if "reward" in name]
+
+
+# A ring that is filled again
+
+
+@pytest.mark.parametrize("blocks", [1, 4, 30], ids=["not full", "wrapped", "wrapped often"])
+def test_a_ring_that_is_filled_again_with_its_live_episodes_holds_the_same_and_goes_on_alike(blocks: int) -> None:
+    chance, ledger = np.random.default_rng(blocks), Ledger()
+    store = replay.init_store(CAPACITY, OBS, ACTIONS)
+    for _ in range(blocks):
+        lengths = chance.integers(1, 12, size=chance.integers(1, 4))
+        store = insert(store, block_of([ledger.add(int(length), bool(length % 2)) for length in lengths]))
+    number, row, step, _ = ledger.live[0]
+    first = replay.EpisodeNumbers(number, row, step)
+    again = replay.refill_store(CAPACITY, OBS, ACTIONS, first, [item[3] for item in ledger.live])
+    for _ in range(3):
+        for name in ("oldest", "newest", "next_row", "next_step"):
+            assert int(getattr(again, name)) == int(getattr(store, name))
+        steps = np.arange(int(store.first_live_step), int(store.next_step))
+        for mine, theirs in zip(gather_numbered(again, steps), gather_numbered(store, steps), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+        new = block_of([ledger.add(7, True), ledger.add(3, False)])
+        store, again = insert(store, new), insert(again, new)
+
+
+def test_an_empty_ring_is_filled_again_with_nothing() -> None:
+    again = replay.refill_store(CAPACITY, OBS, ACTIONS, replay.EpisodeNumbers(), [])
+    for mine, theirs in zip(again, replay.init_store(CAPACITY, OBS, ACTIONS), strict=True):
+        assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+        np.testing.assert_array_equal(mine, theirs)

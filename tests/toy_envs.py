@@ -172,6 +172,19 @@ class BrokenToy(Toy):
         return np.ones(2) if bad and self.fault == "reward shape" else super().reward()
 
 
+class MoodyToy(Toy):
+    """Depends on how many episodes this very object has seen: its episodes cannot be repeated by another one."""
+
+    episodes = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.episodes += 1
+        return super().reset(seed=seed, options=options)
+
+    def observe(self) -> Any:
+        return super().observe() + np.float32(0.01 * self.episodes)
+
+
 def make_toy() -> gym.Env:
     return Toy()
 
@@ -182,6 +195,7 @@ def register(name: str, toy: type[Toy], horizon: int | None = HORIZON, **kwargs:
 
 
 register("Toy", Toy)
+register("ToyMoody", MoodyToy)
 register("ToyConstant", Toy, constant=True)
 register("ToyTerminates", Toy, terminate_at=7)
 register("ToyOneStep", Toy, terminate_at=1)

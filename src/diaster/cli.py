@@ -19,7 +19,7 @@ import tyro
 
 import diaster
 from diaster.config import AGENT_HELP, METHOD_HELP, PAPER_TASKS, PRESET_HELP, RunConfig, build_config, run_config_type
-from diaster.errors import DiasterError, unknown
+from diaster.errors import DiasterError, Stopped, unknown
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 Arguments = TypeVar("Arguments")
@@ -56,6 +56,16 @@ def _train_arguments(run: RunConfig) -> TrainArguments:
 
 def _fields(config: RunConfig) -> dict[str, Any]:
     return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+
+
+@dataclass(frozen=True)
+class ResumeArguments:
+    """Go on with a run that was cut off, from its last checkpoint. It ends as if it had never been."""
+
+    run: tyro.conf.Positional[Path | None] = None
+    """Run directory."""
+    quiet: bool = False
+    """Print nothing but warnings."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +134,24 @@ def train(argv: Sequence[str]) -> None:
     reporter = Silent() if arguments.quiet else make_reporter()
     run = run_training(arguments.run_config, arguments.out, reporter, arguments.tensorboard)
     if not arguments.quiet:
-        print(f"done: {run.path} (diaster evaluate {run.path}; diaster plot {run.path} -o curve.png)")
+        _say_done(run.path)
+
+
+def _say_done(path: Path) -> None:
+    print(f"done: {path} (diaster evaluate {path}; diaster plot {path} -o curve.png)")
+
+
+def resume(argv: Sequence[str]) -> None:
+    """diaster resume"""
+    arguments = _parse("resume", argv, ResumeArguments())
+    if arguments.run is None:
+        raise DiasterError("no run directory was given; e.g. diaster resume runs/hopper.")
+    from diaster.report import Silent, make_reporter
+    from diaster.training import resume_training
+
+    run = resume_training(arguments.run, Silent() if arguments.quiet else make_reporter())
+    if not arguments.quiet:
+        _say_done(run.path)
 
 
 def evaluate(argv: Sequence[str]) -> None:
@@ -240,6 +267,7 @@ def _registered_envs(imports: Sequence[str]) -> dict[str, str]:
 
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "train": (train, "train a policy from one number per episode"),
+    "resume": (resume, "go on with a run that was cut off"),
     "evaluate": (evaluate, "evaluate the policies of a run on fresh episodes"),
     "plot": (plot, "draw learning curves"),
     "list": (list_, "methods, agents, presets, tasks, environments"),
@@ -273,6 +301,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except DiasterError as error:
         print(f"diaster: {error}", file=sys.stderr)
         return USAGE_ERROR
+    except Stopped as stop:
+        print(f"diaster: {stop}", file=sys.stderr)
+        return 128 + stop.signal
     except KeyboardInterrupt:
         print(
             "diaster: interrupted; what was recorded so far, if anything, stays in the run directory.", file=sys.stderr

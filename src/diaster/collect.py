@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,15 @@ from diaster.acting import HostParameters, HostPolicy, random_actions
 from diaster.envs import TRUE_REWARD, Env, one_line
 from diaster.errors import DiasterError
 from diaster.types import EnvSpec, Episode, EvaluationEpisode, FloatArray, Stream, host_random, reset_seed
+
+
+class CollectorState(NamedTuple):
+    """Where a collector stands: the episode under way, from which its environment can be brought back."""
+
+    episodes: int  # begun so far
+    obs: FloatArray  # [l+1, D] of the episode under way; [0, D] where none is
+    action: FloatArray  # [l, A]
+    hidden_reward: FloatArray  # [l]; [0] where hidden rewards are not kept
 
 
 class Rollout:
@@ -52,6 +61,11 @@ class Rollout:
         if not (terminated or truncated):
             return checked, None
         return checked, Episode(np.stack(self._obs), np.stack(self._actions), value, bool(terminated))
+
+    def under_way(self) -> tuple[FloatArray, FloatArray]:
+        """Observations and actions of the episode since its reset."""
+        actions = np.stack(self._actions) if self._actions else np.zeros((0, self._spec.action_dim), np.float32)
+        return np.stack(self._obs), actions
 
     def _checked(self, obs: Any) -> FloatArray:
         try:
@@ -105,6 +119,43 @@ class Collector:
                 finished.append(episode)
                 self._obs = None
         return finished
+
+    def state(self) -> CollectorState:
+        """What `restore` needs. The environment's own state is not in it: it follows from the reset and the actions."""
+        hidden = np.asarray(self._hidden_rewards, np.float32)
+        if self._obs is None:
+            empty = np.zeros((0, self._spec.obs_dim), np.float32), np.zeros((0, self._spec.action_dim), np.float32)
+            return CollectorState(self._episodes, *empty, hidden)
+        return CollectorState(self._episodes, *self._rollout.under_way(), hidden)
+
+    def restore(self, state: CollectorState) -> bool:
+        """Bring the environment back by taking the episode's actions again from its reset.
+
+        Returns whether that led through the same observations, bit by bit. If not, the episode is dropped and the
+        next one begins afresh.
+        """
+        self._episodes, self._obs, self._hidden_rewards = state.episodes, None, []
+        if len(state.obs) == 0:
+            return True
+        try:
+            if not self._take_again(state):
+                return False
+        except DiasterError:
+            return False
+        self._obs = state.obs[-1]
+        self._hidden_rewards = state.hidden_reward.tolist()
+        return True
+
+    def _take_again(self, state: CollectorState) -> bool:
+        number = state.episodes - 1
+        obs = self._rollout.reset(reset_seed(self._seed, Stream.COLLECT_RESET, number))
+        for action, before, after in zip(state.action, state.obs[:-1], state.obs[1:], strict=True):
+            if not np.array_equal(obs, before):
+                return False
+            obs, episode = self._rollout.step(action)
+            if episode is not None or not np.array_equal(obs, after):
+                return False
+        return np.array_equal(obs, state.obs[-1])
 
 
 def evaluation_episodes(

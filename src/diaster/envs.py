@@ -68,8 +68,8 @@ def import_modules(modules: Sequence[str]) -> None:
                 f"the module '{error.name}' (from --import {module}) was not found; "
                 "install it, or start from the folder that holds it."
             ) from None
-        except (ImportError, TypeError, ValueError) as error:
-            raise DiasterError(f"the module of --import '{module}' cannot be imported: {one_line(error)}.") from None
+        except (Exception, SystemExit) as error:  # whatever the module's own code raises; some end the interpreter
+            raise DiasterError(f"the module of --import '{module}' cannot be imported: {one_line(error)}.") from error
 
 
 def gym_spec(env_id: str) -> gym.envs.registration.EnvSpec:
@@ -83,7 +83,7 @@ def gym_spec(env_id: str) -> gym.envs.registration.EnvSpec:
             ) from None
     try:
         return gym.spec(env_id)
-    except gym.error.Error:
+    except (gym.error.Error, ValueError):  # the latter for a version of thousands of digits
         raise unknown_env(env_id) from None
     except ModuleNotFoundError as error:
         raise DiasterError(
@@ -135,7 +135,7 @@ def make_env(env_id: str | gym.envs.registration.EnvSpec, horizon: int, **kwargs
     return env
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """What an environment's exception says, as part of a sentence."""
     text = " ".join(str(error).split()).rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

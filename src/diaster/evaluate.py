@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +49,21 @@ class HeldOut:
         if sum(map(len, self._episodes.values())) > self._most:
             self._episodes = {evaluation: self._episodes[evaluation]}
         return [episode for kept in self._episodes.values() for episode in kept]
+
+    @property
+    def evaluations(self) -> list[int]:
+        """The numbers of the evaluations that are kept."""
+        return sorted(self._episodes)
+
+    @property
+    def stride(self) -> int:
+        """Evaluations whose numbers are multiples of this are kept."""
+        return self._stride
+
+    def restore(self, stride: int, episodes: Mapping[int, Sequence[EvaluationEpisode]]) -> None:
+        """Go on with what was kept before."""
+        self._stride = stride
+        self._episodes = {number: list(episodes[number]) for number in sorted(episodes)}
 
     def _keep(self, newest: int) -> None:
         self._episodes = {n: e for n, e in self._episodes.items() if n % self._stride == 0 or n == newest}

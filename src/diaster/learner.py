@@ -29,6 +29,7 @@ from diaster.replay import (
     insert,
     make_block,
 )
+from diaster.trees import leaf_names
 from diaster.types import EnvSpec, Episode, Stream
 
 MIN_BLOCK_ROWS = 256
@@ -40,6 +41,13 @@ class LearnerState(NamedTuple):
 
     decomposer: Any
     agent: Any
+
+
+class LearnerSnapshot(NamedTuple):
+    """What learning has changed, on the host; the replay is apart, because of its size."""
+
+    arrays: dict[str, NDArray[Any]]
+    label_age: int
 
 
 def stream_key(seed_key: Array, stream: Stream, index: Array | int) -> Array:
@@ -167,6 +175,24 @@ class Learner:
     def decomposer_state(self, position: int) -> Any:
         """The decomposer's state of one seed."""
         return jax.tree.map(lambda leaf: leaf[position], self.state.decomposer)
+
+    def snapshot(self) -> LearnerSnapshot:
+        """Everything learning has changed but the replay, on the host. Waits for the learning that is under way."""
+        trees = {"state": self.state, "labels": self.labels}
+        # Copies: on a CPU what JAX hands out may be the very memory that the next update takes over.
+        arrays = {name: np.array(leaf) for name, leaf in leaf_names(trees)}
+        return LearnerSnapshot(arrays, self._label_age)
+
+    def restore(self, snapshot: LearnerSnapshot, stores: Sequence[EpisodeStore]) -> None:
+        """Go on from a snapshot and the replay of every seed."""
+        trees = {"state": self.state, "labels": self.labels}
+        names = [name for name, _ in leaf_names(trees)]
+        leaves = [jax.device_put(snapshot.arrays[name], self._device) for name in names]
+        restored = jax.tree.unflatten(jax.tree.structure(trees), leaves)
+        self.state, self.labels = restored["state"], restored["labels"]
+        self.store = jax.tree.map(lambda *parts: jax.device_put(np.stack(parts), self._device), *stores)
+        self._inserted = np.array([int(store.next_step) for store in stores], np.int64)
+        self._label_age = snapshot.label_age
 
     def _ingest_one(self, store: EpisodeStore, state: Any, block: EpisodeBlock) -> tuple[EpisodeStore, Any]:
         store = insert(store, block)

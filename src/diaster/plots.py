@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from diaster.errors import DiasterError
-from diaster.records import Table, read_config, read_progress
+from diaster.files import damaged
+from diaster.records import PROGRESS, Table, read_config, read_progress
 
 FORMATS = (".png", ".svg", ".pdf")
 COLOUR = "#0072b2"  # Okabe and Ito's blue: told apart by everyone
+LARGEST = 1e100  # the squares of much larger returns overflow
 
 
 class Curve(NamedTuple):
@@ -30,19 +32,25 @@ class Curve(NamedTuple):
 def learning_curve(path: Path) -> Curve:
     """The curve of a run directory, up to the last evaluation that every seed has."""
     config, table = read_config(path), read_progress(path)
-    returns = by_seed(table, "return_mean")
+    strange = set(table["seed"].tolist()) - set(config.seeds)
+    if strange:
+        raise damaged(path / PROGRESS, f"it has the seed {min(strange)}, which the run's configuration has not")
+    returns, steps = by_seed(table, "return_mean"), by_seed(table, "step")
     if not len(returns):
         raise DiasterError(f"'{path}' has no evaluation yet; plot it when its first one is done.")
+    if (np.abs(returns) > LARGEST).any():
+        raise damaged(path / PROGRESS, f"it has returns beyond ±{LARGEST:g}")
+    if (steps != steps[:, :1]).any() or (np.diff(steps[:, 0]) <= 0).any():
+        raise damaged(path / PROGRESS, "its seeds were not evaluated one after the other at the same steps")
     n_seeds = returns.shape[1]
     error = returns.std(axis=1, ddof=1) / np.sqrt(n_seeds) if n_seeds > 1 else np.zeros(len(returns))
     is_reference = config.method == "dense"
     what = "upper reference: sees the hidden rewards" if is_reference else config.preset
     label = f"{config.method} ({what}), {n_seeds} seed{'s' * (n_seeds > 1)}"
-    steps = np.unique(table["step"])[: len(returns)]
-    return Curve(label, config.env, steps, returns.mean(axis=1), error, returns, is_reference)
+    return Curve(label, config.env, steps[:, 0], returns.mean(axis=1), error, returns, is_reference)
 
 
-def by_seed(table: Table, column: str) -> NDArray[np.float64]:
+def by_seed(table: Table, column: str) -> NDArray[Any]:
     """A column with a row per evaluation and a column per seed.  # [evaluations, S]"""
     seeds = list(dict.fromkeys(table["seed"].tolist()))
     of_seed = [table.where(seed=seed)[column] for seed in seeds]

@@ -15,18 +15,31 @@ import csv
 import io
 import json
 import os
-import tempfile
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from diaster.config import RunConfig, build_config, write_toml
+from diaster import files
+from diaster.config import RunConfig, combine, parse_toml, validate, write_toml
+from diaster.config.toml import MOST_BYTES as MOST_CONFIG_BYTES
 from diaster.errors import DiasterError
+from diaster.files import (
+    MOST_TENSOR_BYTES,
+    Form,
+    MissingFileError,
+    check_tensors,
+    damaged,
+    parse_json,
+    read_bytes,
+    tensor_bytes,
+    write_atomically,
+)
+from diaster.lock import RunLock
 
 CONFIG, PROGRESS, METADATA, DONE = "config.toml", "progress.csv", "metadata.json", "DONE"
 POLICY, DECOMPOSER = "policy.safetensors", "decomposer.safetensors"
@@ -42,7 +55,12 @@ METRICS = (
     "critic_loss", "actor_loss", "q_value", "entropy", "temperature", "exploration",
 )  # fmt: skip
 COLUMNS = RESULTS + METRICS
-WHOLE_NUMBERS = ("step", "seed", "episodes")
+WHOLE_NUMBERS = {"step": range(2**63), "seed": range(2**32), "episodes": range(2**63)}
+# Far above what a run writes, and little enough to be held in memory.
+MOST_METADATA_BYTES = 2**20
+MOST_PROGRESS_BYTES = 256 * 2**20
+MOST_LINE = 2**16
+MOST_ROWS = 1_000_000  # five seeds, evaluated 200,000 times
 Row = Mapping[str, float | int]
 
 
@@ -83,50 +101,69 @@ class Table(Mapping[str, NDArray[Any]]):
 
 
 class RunWriter:
-    """Writes a run directory: claimed when training starts, empty before the first `record`."""
+    """Writes a run directory: claimed and locked when training starts, released when it ends.
 
-    def __init__(self, path: Path, config: RunConfig, metadata: Mapping[str, Any]) -> None:
-        self._path, self._config, self._metadata = path, config, dict(metadata)
-        self._rows: list[Row] = []
+    Settings are written first, so that a run that is cut off can be resumed. A run that fails before its first
+    result leaves nothing behind.
+    """
+
+    def __init__(self, path: Path, config: RunConfig, metadata: Mapping[str, Any], is_resumed: bool = False) -> None:
+        self.path = path
+        self.rows: list[Row] = []
+        self._config, self._metadata = config, dict(metadata)
         self._made: list[Path] = []
-        refuse_existing_run(path)
+        self._is_resumed = self._is_kept = is_resumed
+        self._lock = RunLock(path)
+        if not is_resumed:
+            refuse_existing_run(path)
         self._missing = [folder for folder in (path, *path.parents) if not folder.exists()]
 
     def claim(self) -> None:
-        """Make the directory, so that no other run can take it."""
+        """Make the directory and lock it, so that no other run can take it."""
         for folder in reversed(self._missing):
-            if folder == self._path or not folder.exists():
-                make_directory(folder, exclusively=folder == self._path)
+            if folder == self.path or not folder.exists():
+                make_directory(folder, exclusively=folder == self.path)
                 self._made.append(folder)
         self._missing = []
+        self._lock.take()
+        if self._is_resumed:
+            self._metadata = {**read_metadata(self.path), "resumed": self._metadata}
+        else:
+            write_atomically(self.path / CONFIG, write_toml(self._config).encode())
+        self._write_metadata({})
+
+    def keep(self) -> None:
+        """What is there so far is worth keeping, though it may be no result yet."""
+        self._is_kept = True
 
     def release(self) -> None:
-        """Take back what `claim` made, where nothing was recorded."""
-        with contextlib.suppress(OSError):  # no longer empty
-            for folder in reversed(self._made):
-                folder.rmdir()
+        """Unlock the directory; where nothing came of the run, take back what `claim` made."""
+        self._lock.release()
+        with contextlib.suppress(OSError):
+            if not self._is_kept and {item.name for item in self.path.iterdir()} <= {CONFIG, METADATA}:
+                for name in (CONFIG, METADATA):
+                    (self.path / name).unlink(missing_ok=True)
+                for folder in reversed(self._made):
+                    folder.rmdir()
 
     def record(
         self, rows: Sequence[Row], policy: Mapping[str, NDArray[Any]], decomposer: Mapping[str, NDArray[Any]]
     ) -> None:
         """Add the rows of an evaluation and renew the nets beside them."""
-        if not self._rows:
-            self.claim()
-            write_atomically(self._path / CONFIG, write_toml(self._config).encode())
-            self._write_metadata({})
-        self._rows += rows
-        write_atomically(self._path / PROGRESS, progress_csv(self._rows).encode())
-        write_atomically(self._path / POLICY, safetensors.numpy.save(dict(policy)))
-        write_atomically(self._path / DECOMPOSER, safetensors.numpy.save(dict(decomposer)))
+        self.keep()
+        self.rows += rows
+        write_atomically(self.path / PROGRESS, progress_csv(self.rows).encode())
+        write_atomically(self.path / POLICY, safetensors.numpy.save(dict(policy)))
+        write_atomically(self.path / DECOMPOSER, safetensors.numpy.save(dict(decomposer)))
 
     def finish(self, metadata: Mapping[str, Any]) -> None:
         """Mark the run as complete."""
         self._write_metadata(metadata)
-        write_atomically(self._path / DONE, b"")
+        write_atomically(self.path / DONE, b"")
 
     def _write_metadata(self, more: Mapping[str, Any]) -> None:
         text = json.dumps({**self._metadata, **more}, indent=2) + "\n"
-        write_atomically(self._path / METADATA, text.encode())
+        write_atomically(self.path / METADATA, text.encode())
 
 
 def refuse_existing_run(path: Path) -> None:
@@ -162,25 +199,6 @@ def free_directory(parent: Path, name: str) -> Path:
     return path
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Readers see the old file or the new one, never a part."""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise DiasterError(f"'{path}' cannot be written: {error.strerror}.") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except OSError as error:
-        raise DiasterError(f"'{path}' cannot be written: {error.strerror}.") from None
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
 def progress_csv(rows: Sequence[Row]) -> str:
     """The table as text; a number without a meaning is an empty cell."""
     text = io.StringIO()
@@ -195,24 +213,57 @@ def progress_csv(rows: Sequence[Row]) -> str:
 def read_progress(path: Path) -> Table:
     """The table of a run directory."""
     try:
-        with (path / PROGRESS).open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except OSError:
+        content = read_bytes(path / PROGRESS, MOST_PROGRESS_BYTES)
+    except MissingFileError:
         raise no_run(path) from None
-    except (csv.Error, UnicodeDecodeError):
-        raise DiasterError(f"'{path / PROGRESS}' is damaged: it is not a CSV file.") from None
+    text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
     try:
-        return Table(
-            {
-                name: np.array([int(row[name]) for row in rows], np.int64)
-                if name in WHOLE_NUMBERS
-                else np.array([float(row[name]) if row[name] != "" else np.nan for row in rows], np.float64)
-                for name in COLUMNS
-                if name in RESULTS or not rows or name in rows[0]
-            }
-        )
-    except (KeyError, TypeError, ValueError, OverflowError):
-        raise DiasterError(f"'{path / PROGRESS}' is damaged: not every row has the known columns.") from None
+        # The table has names and numbers alone, so a quote means nothing and a line is a row.
+        return _parse_progress(csv.reader(_short_lines(text), quoting=csv.QUOTE_NONE))
+    except UnicodeDecodeError:
+        raise damaged(path / PROGRESS, "it is not text") from None
+    except (csv.Error, ValueError, OverflowError) as error:
+        raise damaged(path / PROGRESS, str(error)) from None
+
+
+def _short_lines(text: TextIO) -> Iterator[str]:
+    """The lines of a file, as long as none is endless."""
+    while line := text.readline(MOST_LINE):
+        if len(line) == MOST_LINE:
+            raise ValueError(f"it has a line of more than {MOST_LINE:,} signs")
+        yield line
+
+
+def _parse_progress(lines: Iterator[list[str]]) -> Table:
+    """The known columns of a CSV file, row by row: its cells as text would take many times the room."""
+    header = next(lines, [])
+    missing = [name for name in RESULTS if name not in header]
+    if missing or len(set(header)) < len(header):
+        raise ValueError(f"the column '{missing[0]}' is missing" if missing else "it has one column twice")
+    # Tables without rows have all columns; an earlier version may have had fewer metrics.
+    places = {name: header.index(name) for name in COLUMNS if name in header}
+    columns: dict[str, array[Any]] = {name: array("q" if name in WHOLE_NUMBERS else "d") for name in places}
+    for number, row in enumerate(filter(None, lines), start=1):
+        if number > MOST_ROWS:
+            raise ValueError(f"it has more than {MOST_ROWS:,} rows")
+        if len(row) != len(header):
+            raise ValueError(f"row {number} has {len(row)} cells and the header {len(header)}")
+        for name, place in places.items():
+            columns[name].append(_cell(name, row[place], number))
+    if not columns["step"]:
+        columns |= {name: array("d") for name in COLUMNS if name not in columns}
+    return Table({name: np.array(columns[name]) for name in COLUMNS if name in columns})
+
+
+def _cell(name: str, text: str, row: int) -> float | int:
+    """The number in a cell; a whole one has a range, another may be left out."""
+    try:
+        value = int(text) if name in WHOLE_NUMBERS else float(text or "nan")
+    except ValueError:
+        raise ValueError(f"{name} in row {row} is no number") from None
+    if name in WHOLE_NUMBERS and value not in WHOLE_NUMBERS[name]:
+        raise ValueError(f"{name} in row {row} is out of range")
+    return value
 
 
 def no_run(path: Path) -> DiasterError:
@@ -222,27 +273,34 @@ def no_run(path: Path) -> DiasterError:
 
 def read_config(path: Path) -> RunConfig:
     """The settings of a run directory."""
-    if not (path / CONFIG).is_file():
-        raise no_run(path)
-    return build_config(file=path / CONFIG)
+    file = path / CONFIG
+    try:
+        content = read_bytes(file, MOST_CONFIG_BYTES)
+    except MissingFileError:
+        raise no_run(path) from None
+    config = combine(None, parse_toml(content, file), str(file))
+    validate(config)
+    return config
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
     """What a run directory says of how it was made."""
+    file, content = path / METADATA, b""
+    with contextlib.suppress(MissingFileError):
+        content = read_bytes(file, MOST_METADATA_BYTES)
     try:
-        found = json.loads((path / METADATA).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        found = None
-    if not isinstance(found, dict):
-        raise DiasterError(f"'{path / METADATA}' is missing or damaged; train the run again.")
-    return found
+        return parse_json(content, file)
+    except DiasterError:
+        raise DiasterError(f"'{file}' is missing or damaged; train the run again.") from None
 
 
-def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays in a safetensors file; nothing in it can execute code."""
+def read_tensors(path: Path, expected: Mapping[str, Form] | None = None) -> dict[str, NDArray[Any]]:
+    """The arrays in a safetensors file of a run directory; on demand, only if they are those expected."""
+    most = MOST_TENSOR_BYTES if expected is None else min(tensor_bytes(expected), MOST_TENSOR_BYTES)
     try:
-        return dict(safetensors.numpy.load_file(path))
-    except FileNotFoundError:
+        found = files.read_tensors(path, most)
+    except MissingFileError:
         raise no_run(path.parent) from None
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
-        raise DiasterError(f"'{path}' is damaged: {error}.") from None
+    if expected is not None:
+        check_tensors(found, expected, path)
+    return found

@@ -7,6 +7,7 @@ stored step has no reward.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -94,6 +95,47 @@ def init_store(capacity: int, obs_dim: int, action_dim: int) -> EpisodeStore:
         next_row=zeros(()),
         next_step=zeros(()),
     )
+
+
+class EpisodeNumbers(NamedTuple):
+    """How many episodes, rows and steps came before an episode; or how many there have been in all."""
+
+    episode: int = 0
+    row: int = 0
+    step: int = 0
+
+    def after(self, length: int) -> EpisodeNumbers:
+        """The numbers of the next episode, where this one has so many steps."""
+        return EpisodeNumbers(self.episode + 1, self.row + length + 1, self.step + length)
+
+
+def refill_store(
+    capacity: int, obs_dim: int, action_dim: int, first: EpisodeNumbers, episodes: Sequence[Episode]
+) -> EpisodeStore:
+    """The ring as `insert` has left it, from the episodes that are alive; on the host.
+
+    `first` are the numbers of the first of them. What dead places hold is of no meaning: nothing draws from there.
+    """
+    empty = jax.eval_shape(partial(init_store, capacity, obs_dim, action_dim))
+    store: Any = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), empty)
+    slots = store.first_row.shape[0]
+    numbers = first
+    for episode in episodes:
+        rows = numbers.row + np.arange(episode.length + 1)
+        steps = numbers.step + np.arange(episode.length)
+        place = numbers.episode % slots
+        store.obs[rows % capacity] = episode.obs
+        store.action[steps % capacity] = episode.action
+        store.episode[steps % capacity] = place
+        store.first_row[place], store.first_step[place] = numbers.row, numbers.step
+        store.length[place], store.episode_return[place] = episode.length, episode.episode_return
+        store.terminated[place] = episode.terminated
+        numbers = numbers.after(episode.length)
+    counts = (first.episode, numbers.episode, numbers.row, numbers.step)
+    for count, value in zip((store.oldest, store.newest, store.next_row, store.next_step), counts, strict=True):
+        count[...] = value
+    refilled: EpisodeStore = store
+    return refilled
 
 
 def store_bytes(capacity: int, obs_dim: int, action_dim: int) -> int:

@@ -24,7 +24,7 @@ class Progress(NamedTuple):
 class Reporter(Protocol):
     """Called by training; `close` is called whatever happens."""
 
-    def start(self, config: RunConfig, spec: EnvSpec) -> None: ...
+    def start(self, config: RunConfig, spec: EnvSpec, step: int) -> None: ...
 
     def advance(self, progress: Progress) -> None: ...
 
@@ -38,7 +38,7 @@ class Reporter(Protocol):
 class Silent:
     """Says nothing but warnings."""
 
-    def start(self, config: RunConfig, spec: EnvSpec) -> None: ...
+    def start(self, config: RunConfig, spec: EnvSpec, step: int) -> None: ...
 
     def advance(self, progress: Progress) -> None: ...
 
@@ -57,8 +57,8 @@ class Lines(Silent):
         self._stream = stream
         self._clock = Clock(0)
 
-    def start(self, config: RunConfig, spec: EnvSpec) -> None:
-        self._clock = Clock(config.steps * len(config.seeds))
+    def start(self, config: RunConfig, spec: EnvSpec, step: int) -> None:
+        self._clock = Clock(config.steps * len(config.seeds), step * len(config.seeds))
         self._seeds = len(config.seeds)
         self._say(headline(config, spec))
 
@@ -94,11 +94,11 @@ class Bar(Silent):
         )
         self._clock = Clock(0)
 
-    def start(self, config: RunConfig, spec: EnvSpec) -> None:
-        self._clock = Clock(config.steps * len(config.seeds))
+    def start(self, config: RunConfig, spec: EnvSpec, step: int) -> None:
+        self._clock = Clock(config.steps * len(config.seeds), step * len(config.seeds))
         self._seeds = len(config.seeds)
         self._bar.console.print(headline(config, spec), highlight=False)
-        self._task = self._bar.add_task(config.env, total=config.steps, state="")
+        self._task = self._bar.add_task(config.env, total=config.steps, completed=step, state="")
         self._bar.start()
 
     def advance(self, progress: Progress) -> None:
@@ -119,9 +119,9 @@ class Bar(Silent):
 class Clock:
     """Speed over the last half minute or so, and the time that is left."""
 
-    def __init__(self, total: int) -> None:
-        self._total, self._done = total, 0
-        self._marks = [(time.perf_counter(), 0)]
+    def __init__(self, total: int, done: int = 0) -> None:
+        self._total, self._done = total, done
+        self._marks = [(time.perf_counter(), done)]
 
     def tick(self, done: int) -> None:
         self._done = done

@@ -17,24 +17,23 @@ from diaster.config import RunConfig
 from diaster.envs import describe_env, find_horizon, import_modules, make_env, raw_observation_space
 from diaster.errors import DiasterError
 from diaster.evaluate import Diagnostics, ReturnStatistics, diagnose, return_statistics
+from diaster.files import Form, check_finite, is_file
+from diaster.machine import device_memory
 from diaster.records import DECOMPOSER, DONE, POLICY, Table, read_config, read_metadata, read_progress, read_tensors
 from diaster.registry import make_agent, make_decomposer
-from diaster.reward_model import RewardModel
+from diaster.reward_model import GROUP, RewardModel
+from diaster.trees import is_recorded, leaf_names
 from diaster.types import EnvSpec, EvaluationEpisode
 
 # Evaluations after the run draw their episodes from numbers that no evaluation during it can have.
 AFTER_THE_RUN = 1_000_000
 
 
-def leaf_names(tree: Any) -> list[tuple[str, Any]]:
-    """Every leaf of a state with its dotted name."""
-    paths = jax.tree_util.tree_flatten_with_path(tree)[0]
-    return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf) for path, leaf in paths]
-
-
-def is_recorded(name: str) -> bool:
-    """Whether a leaf is part of a run directory: what only further training needs is not."""
-    return not any(part in ("elite", "optimizer") or part.endswith("_optimizer") for part in name.split("."))
+def recorded_forms(template: Any, n_seeds: int) -> dict[str, Form]:
+    """Shape and kind of every array that a run directory holds of a state, the seeds in front."""
+    return {
+        name: ((n_seeds, *leaf.shape), np.dtype(leaf.dtype)) for name, leaf in leaf_names(template) if is_recorded(name)
+    }
 
 
 class Run:
@@ -53,8 +52,11 @@ class Run:
         self._decomposer = make_decomposer(self.config, self._horizon)
         self._agent = make_agent(self.config, self.spec)
         self._reward_model = RewardModel(self._decomposer, self._horizon)
-        self._policy_tensors = read_tensors(path / POLICY)
-        self._decomposer_tensors = read_tensors(path / DECOMPOSER)
+        key, n_seeds = jax.random.key(0), len(self.seeds)
+        self._policy_form = jax.eval_shape(lambda key: self._agent.policy(self._agent.init(key, self.spec)), key)
+        self._state_form = jax.eval_shape(lambda key: self._decomposer.init(key, self.spec), key)
+        self._policy_tensors = read_tensors(path / POLICY, recorded_forms(self._policy_form, n_seeds))
+        self._decomposer_tensors = read_tensors(path / DECOMPOSER, recorded_forms(self._state_form, n_seeds))
 
     def __repr__(self) -> str:
         state = "complete" if self.done else "unfinished"
@@ -68,7 +70,7 @@ class Run:
     @property
     def done(self) -> bool:
         """Whether the run is complete."""
-        return (self.path / DONE).exists()
+        return is_file(self.path / DONE)
 
     @property
     def progress(self) -> Table:
@@ -107,8 +109,19 @@ class Run:
         """Fresh deterministic episodes of every seed (or of one): their returns, and how well r̂ explains them."""
         if episodes < 1:
             raise DiasterError(f"{episodes} episodes were asked for; at least one is needed.")
+        self._check_memory()
         chosen = self.seeds if seed is None else (seed,)
         return {number: self._evaluate_one(number, episodes) for number in chosen}
+
+    def _check_memory(self) -> None:
+        """Refuse episodes that cannot be held: a file can claim any horizon."""
+        needed = 4 * GROUP * self._horizon * (2 * self.spec.obs_dim + self.spec.action_dim)
+        available = device_memory(jax.devices("cpu")[0])
+        if available is not None and needed > 0.9 * available:
+            raise DiasterError(
+                f"{GROUP} episodes of horizon={self._horizon} need {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB "
+                f"are free; if '{self.path}' was trained with another horizon, put it right in its config.toml."
+            )
 
     def _evaluate_one(self, seed: int, episodes: int) -> tuple[ReturnStatistics, Diagnostics]:
         position = self._position(seed)
@@ -132,28 +145,23 @@ class Run:
         return self.seeds.index(seed)
 
     def _parameters(self, position: int) -> HostParameters:
-        template = jax.eval_shape(lambda key: self._agent.policy(self._agent.init(key, self.spec)), jax.random.key(0))
-        filled = self._fill(template, self._policy_tensors, position, POLICY)
+        filled = self._fill(self._policy_form, self._policy_tensors, position, POLICY)
         layers = tuple((layer.weight, layer.bias) for layer in filled.layers)
         return HostParameters(layers, float(filled.exploration))
 
     def _state(self, position: int) -> Any:
-        template = jax.eval_shape(lambda key: self._decomposer.init(key, self.spec), jax.random.key(0))
-        return self._fill(template, self._decomposer_tensors, position, DECOMPOSER)
+        return self._fill(self._state_form, self._decomposer_tensors, position, DECOMPOSER)
 
     def _fill(self, template: Any, tensors: dict[str, NDArray[Any]], position: int, file: str) -> Any:
         """A state of the template's form with one seed's stored arrays."""
-
-        def fill(path: Any, leaf: Any) -> NDArray[Any]:
-            name = jax.tree_util.keystr(path, simple=True, separator=".")
-            if not is_recorded(name):
-                return np.zeros(leaf.shape, leaf.dtype)
-            stored = tensors.get(name)
-            if stored is None or stored.shape[1:] != leaf.shape or position >= len(stored):
-                raise DiasterError(f"'{self.path / file}' does not belong to this run's configuration.")
-            return np.asarray(stored[position], leaf.dtype)
-
-        return jax.tree_util.tree_map_with_path(fill, template)
+        of_seed = {name: np.asarray(tensor[position]) for name, tensor in tensors.items()}
+        check_finite(of_seed, self.path / file)
+        # What was not recorded has no bearing on what the state is used for here; this form of it takes no memory.
+        leaves = [
+            of_seed[name] if name in of_seed else np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
+            for name, leaf in leaf_names(template)
+        ]
+        return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
     def _as_nets_see(self, action: Any) -> NDArray[np.float32]:
         """Actions of the environment; a number that names none of its discrete ones is refused."""

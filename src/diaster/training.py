@@ -12,28 +12,38 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, Schedule, build_config, validate
+from diaster.checkpoint import DIRECTORY, CheckpointWriter, Snapshot, read_checkpoint, remove_all
+from diaster.collect import CollectorState
+from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, Schedule, build_config, validate, write_toml
 from diaster.envs import describe_env, find_horizon, import_modules, make_env
-from diaster.errors import DiasterError
+from diaster.errors import DiasterError, Stopped
 from diaster.evaluate import HeldOut, diagnose, return_statistics
-from diaster.learner import Learner
+from diaster.files import check_tensors
+from diaster.interruption import Interruption
+from diaster.learner import Learner, LearnerSnapshot
 from diaster.machine import check_memory, describe_machine, find_device, use_compilation_cache
-from diaster.records import Row, RunWriter, free_directory
+from diaster.records import CONFIG, DONE, Row, RunWriter, free_directory, read_config
 from diaster.registry import check_pair, make_agent, make_decomposer
+from diaster.replay import refill_store
 from diaster.report import Progress, Reporter, Silent, make_reporter
 from diaster.reward_model import RewardModel
-from diaster.run import Run, is_recorded, leaf_names
+from diaster.run import Run
+from diaster.trees import is_recorded, leaf_names
 from diaster.types import EnvSpec, Episode
 from diaster.workers import Fleet, Request, make_fleet
 
 POOR_FIT = 0.3  # below this R² late in a run, the step reward explains little of the returns
 LATE = 0.5
+CHECKPOINT_SECONDS = 300.0
+MOST_UNWRITTEN = 512 << 20  # bytes of the replay that wait on the host for the next checkpoint
+BOARD = "tensorboard"
+COLLECTOR_ARRAYS = CollectorState._fields[1:]
 
 
 def train(
@@ -60,19 +70,38 @@ def train(
 
 def run_training(config: RunConfig, out: Path | None, reporter: Reporter, tensorboard: bool = False) -> Run:
     """Train as configured; every complaint about the input comes before anything is written."""
-    start = time.perf_counter()
     config, spec = resolve(config)
+    out = out or free_directory(Path("runs"), f"{config.env.replace('/', '-').replace(':', '-')}-{config.method}")
+    return _train_in(out, config, spec, reporter, tensorboard)
+
+
+def resume_training(path: Path, reporter: Reporter) -> Run:
+    """Go on with a run that was cut off, from its last checkpoint; it ends as if it had never been."""
+    config = read_config(path)
+    if (path / DONE).exists():
+        raise DiasterError(f"'{path}' is complete; there is nothing left to train.")
+    resolved, spec = resolve(config)
+    if resolved != config:
+        raise DiasterError(f"the settings in '{path / CONFIG}' are not those of a run; put the file back as it was.")
+    return _train_in(path, config, spec, reporter, (path / BOARD).is_dir(), is_resumed=True)
+
+
+def _train_in(
+    out: Path, config: RunConfig, spec: EnvSpec, reporter: Reporter, tensorboard: bool, is_resumed: bool = False
+) -> Run:
+    start = time.perf_counter()
     device = find_device(config.device)
     capacity = ring_rows(config)
     check_memory(config, spec, capacity, device)
-    out = out or free_directory(Path("runs"), f"{config.env.replace('/', '-').replace(':', '-')}-{config.method}")
-    writer = RunWriter(out, config, describe_machine(device))
+    writer = RunWriter(out, config, describe_machine(device), is_resumed)
     use_compilation_cache()
     board = Board(out) if tensorboard else None
-    with jax.default_device(device):
-        trainer = Trainer(config, spec, capacity, device, reporter, writer, board, start)
+    with jax.default_device(device), Interruption() as interruption:
+        trainer = Trainer(config, spec, capacity, device, reporter, writer, board, interruption, start)
         try:
             writer.claim()
+            if is_resumed:
+                trainer.restore()
             trainer.run()
         finally:
             trainer.close()
@@ -92,9 +121,11 @@ class Trainer:
         reporter: Reporter,
         writer: RunWriter,
         board: Board | None,
+        interruption: Interruption,
         start: float,
     ) -> None:
         self._config, self._spec, self._reporter, self._writer, self._board = config, spec, reporter, writer, board
+        self._interruption, self._capacity = interruption, capacity
         decomposer, agent = make_decomposer(config, spec.horizon), make_agent(config, spec)
         # The hidden rewards leave the environments for the upper reference alone, and only under its own name.
         keep_hidden = decomposer.is_hidden_reward and config.method == "dense"
@@ -102,6 +133,10 @@ class Trainer:
         self._rewards = RewardModel(decomposer, spec.horizon)
         self._fleet: Fleet = make_fleet(spec, agent.acting, config.seeds, config.imports, config.workers, keep_hidden)
         n_seeds = len(config.seeds)
+        self._checkpoints: CheckpointWriter | None = None
+        if config.checkpoint_every != 0:
+            self._checkpoints = CheckpointWriter(writer.path / DIRECTORY, write_toml(config), n_seeds, capacity)
+        self._last_checkpoint = time.perf_counter()
         self._held_out = [HeldOut(config.evaluation.held_out) for _ in range(n_seeds)]
         self._recent_returns: list[deque[float]] = [deque(maxlen=10) for _ in range(n_seeds)]
         self._episodes = np.zeros(n_seeds, int)
@@ -112,23 +147,31 @@ class Trainer:
         self._warned = False
         self._start = start
         self._first_learning: float | None = None
+        self._restored_chunk: int | None = None
 
     def run(self) -> None:
         """Collect one chunk ahead of learning until all steps are taken."""
         config = self._config
-        policies: Sequence[Any] = [None] * len(config.seeds)  # none yet: uniformly random actions
-        self._reporter.start(config, self._spec)
         ends = chunk_ends(config)
-        self._fleet.start(Request("collect", policies, 0, ends[0]))
-        before = 0
-        for chunk, end in enumerate(ends):
-            self._store(self._fleet.finish())
+        first = self._restored_chunk or 0
+        before = ends[first - 1] if first > 0 else 0
+        policies: Sequence[Any] = [None] * len(config.seeds)  # none yet: uniformly random actions
+        self._reporter.start(config, self._spec, before)
+        if self._restored_chunk is None:
+            self._fleet.start(Request("collect", policies, 0, ends[0]))
+        for chunk, end in enumerate(ends[first:], first):
+            if chunk != self._restored_chunk:  # its episodes are in the replay already
+                self._store(self._fleet.finish())
             if end >= warmup(config):
                 # The policy that collects next is the one from before this chunk's updates: they run meanwhile.
                 policies = [
                     policy if is_ready else None
                     for policy, is_ready in zip(self._learner.policies(), self._ready, strict=True)
                 ]
+            # Here the environments stand still, and learning has ended, because its policy was waited for.
+            if chunk != self._restored_chunk:
+                self._keep_checkpoint(chunk, before, end)
+            if end >= warmup(config):
                 self._learn(end)
             if end == config.steps or crosses(config.evaluation.every, before, end):
                 self._evaluate(end)
@@ -138,12 +181,126 @@ class Trainer:
             before = end
         self._warn_of_seeds_that_never_learnt()
         seconds = time.perf_counter() - self._start
+        if self._checkpoints is not None:
+            self._settle_checkpoint(wait=True)
         self._writer.finish({"wall_seconds": round(seconds, 1), "seconds_to_first_learning": self._first_learning})
+        remove_all(self._writer.path / DIRECTORY)
+
+    def restore(self) -> None:
+        """Go back to the last checkpoint; a run that was cut off before its first one begins anew."""
+        config, n_seeds = self._config, len(self._config.seeds)
+        directory = self._writer.path / DIRECTORY
+        checkpoint, complaints = read_checkpoint(directory, write_toml(config), n_seeds, self._capacity)
+        for complaint in complaints:
+            self._reporter.warn(f"a checkpoint could not be used, an older one is taken: {complaint}")
+        if checkpoint is None:
+            return
+        expected = {name: (leaf.shape, leaf.dtype) for name, leaf in self._learner.snapshot().arrays.items()}
+        facts, arrays = TrainerFacts(**checkpoint.facts), dict(checkpoint.arrays)
+        metrics: list[dict[str, Any]] = [{} for _ in range(facts.n_metrics)]
+        for name in [name for name in arrays if name.startswith("metrics.")]:
+            _, number, metric = name.split(".", 2)
+            metrics[int(number)][metric] = arrays.pop(name)
+        collectors = [
+            CollectorState(episodes, *(arrays.pop(f"collector.{position}.{name}") for name in COLLECTOR_ARRAYS))
+            for position, episodes in enumerate(facts.begun_episodes)
+        ]
+        check_tensors(arrays, expected, directory)
+        stores = [
+            refill_store(self._capacity, self._spec.obs_dim, self._spec.action_dim, first, episodes)
+            for first, episodes in zip(checkpoint.first, checkpoint.episodes, strict=True)
+        ]
+        self._learner.restore(LearnerSnapshot(arrays, facts.label_age), stores)
+        self._fleet.start(Request("restore", collectors))
+        for seed, is_same in zip(config.seeds, self._fleet.finish(), strict=True):
+            if not is_same:
+                self._reporter.warn(
+                    f"the environment of seed {seed} does not repeat itself, so its episode under way could not be "
+                    "brought back and a new one begins; from here the run differs from one that was never cut off."
+                )
+        for position, held_out in enumerate(self._held_out):
+            held_out.restore(facts.held_out_stride, {n: of[position] for n, of in checkpoint.evaluations.items()})
+        for recent, returns in zip(self._recent_returns, facts.recent_returns, strict=True):
+            recent.extend(returns)
+        self._episodes = np.array(facts.episodes, int)
+        self._evaluations, self._metrics, self._warned = facts.evaluations, metrics, facts.warned
+        self._decomposer_updates, self._agent_updates = facts.decomposer_updates, facts.agent_updates
+        self._writer.rows = facts.rows
+        self._last_rows = facts.rows[-n_seeds:]
+        self._start -= facts.seconds
+        self._first_learning = facts.first_learning
+        self._restored_chunk = facts.chunk
+        if self._checkpoints is not None:
+            self._checkpoints.go_on_from(checkpoint)
+
+    def _keep_checkpoint(self, chunk: int, before: int, end: int) -> None:
+        """Write a checkpoint where one is due, or where the run has been asked to stop; then it stops."""
+        stop = self._interruption.signal
+        if self._checkpoints is not None:
+            self._settle_checkpoint(wait=stop is not None)
+            if stop is not None or (self._is_checkpoint_due(before, end) and not self._checkpoints.is_busy):
+                self._write_checkpoint(chunk)
+            if stop is not None:
+                self._settle_checkpoint(wait=True)
+        if stop is not None:
+            self._writer.keep()
+            how = f"go on with 'diaster resume {self._writer.path}'"
+            raise Stopped(f"stopped at step {before}; {how}.", stop)
+
+    def _is_checkpoint_due(self, before: int, end: int) -> bool:
+        assert self._checkpoints is not None
+        every = self._config.checkpoint_every
+        if every != "auto":
+            return crosses(every, before, end)
+        is_late = time.perf_counter() - self._last_checkpoint > CHECKPOINT_SECONDS
+        return is_late or self._checkpoints.new_bytes > MOST_UNWRITTEN
+
+    def _write_checkpoint(self, chunk: int) -> None:
+        assert self._checkpoints is not None
+        self._last_checkpoint = time.perf_counter()
+        self._fleet.start(Request("state", [None] * len(self._config.seeds)))
+        collectors: list[CollectorState] = self._fleet.finish()
+        learner = self._learner.snapshot()
+        metrics = jax.device_get(self._metrics)
+        arrays = {
+            **learner.arrays,
+            **{f"metrics.{n}.{name}": np.array(v) for n, entry in enumerate(metrics) for name, v in entry.items()},
+            **{
+                f"collector.{position}.{name}": getattr(state, name)
+                for position, state in enumerate(collectors)
+                for name in COLLECTOR_ARRAYS
+            },
+        }
+        facts = TrainerFacts(
+            chunk=chunk,
+            seconds=time.perf_counter() - self._start,
+            episodes=self._episodes.tolist(),
+            begun_episodes=[state.episodes for state in collectors],
+            recent_returns=[list(recent) for recent in self._recent_returns],
+            evaluations=self._evaluations,
+            held_out_stride=self._held_out[0].stride,
+            n_metrics=len(metrics),
+            rows=list(self._writer.rows),
+            decomposer_updates=self._decomposer_updates,
+            agent_updates=self._agent_updates,
+            label_age=learner.label_age,
+            warned=self._warned,
+            first_learning=self._first_learning,
+        )
+        self._checkpoints.write(Snapshot(facts._asdict(), arrays, self._held_out[0].evaluations))
+
+    def _settle_checkpoint(self, wait: bool = False) -> None:
+        assert self._checkpoints is not None
+        failure = self._checkpoints.settle(wait)
+        if failure is not None:
+            self._reporter.warn(f"a checkpoint could not be written, the run goes on and tries again later: {failure}")
 
     def close(self) -> None:
         """End workers and displays, whatever happened."""
         self._fleet.close()
         self._reporter.close()
+        if self._checkpoints is not None:
+            self._checkpoints.close()
         if self._board is not None:
             self._board.close()
 
@@ -154,6 +311,8 @@ class Trainer:
 
     def _store(self, episodes: Sequence[Sequence[Episode]]) -> None:
         self._learner.ingest(episodes)
+        if self._checkpoints is not None:
+            self._checkpoints.add_episodes(episodes)
         for position, of_seed in enumerate(episodes):
             self._episodes[position] += len(of_seed)
             self._recent_returns[position].extend(episode.episode_return for episode in of_seed)
@@ -184,7 +343,10 @@ class Trainer:
         rows: list[Row] = []
         metrics = mean_metrics(self._metrics)
         self._metrics = []
-        for position, episodes in enumerate(self._fleet.finish()):
+        finished = self._fleet.finish()
+        if self._checkpoints is not None:
+            self._checkpoints.add_evaluation(self._evaluations, finished)
+        for position, episodes in enumerate(finished):
             held_out = self._held_out[position].add(self._evaluations, episodes)
             state = self._learner.decomposer_state(position)
             rewards = self._rewards.of_episodes(state, held_out)
@@ -246,6 +408,26 @@ class Trainer:
         )
 
 
+class TrainerFacts(NamedTuple):
+    """What a checkpoint holds of the trainer beside arrays and episodes."""
+
+    chunk: int
+    """The chunk that was stored last; it has not been learnt from."""
+    seconds: float
+    episodes: list[int]
+    begun_episodes: list[int]
+    recent_returns: list[list[float]]
+    evaluations: int
+    held_out_stride: int
+    n_metrics: int
+    rows: list[Row]
+    decomposer_updates: int
+    agent_updates: int
+    label_age: int
+    warned: bool
+    first_learning: float | None
+
+
 class Board:
     """TensorBoard's event files in the run directory, made when the first numbers arrive."""
 
@@ -256,7 +438,7 @@ class Board:
             raise DiasterError(
                 "--tensorboard needs a package that is not installed; pip install 'diaster[tensorboard]'."
             ) from None
-        self._make = partial(tensorboardX.SummaryWriter, str(out / "tensorboard"))
+        self._make = partial(tensorboardX.SummaryWriter, str(out / BOARD))
         self._writer: Any = None
 
     def add(self, rows: Sequence[Row]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -20,10 +21,11 @@ import gymnasium as gym
 from threadpoolctl import threadpool_limits
 
 from diaster.acting import POLICIES, HostParameters, HostPolicy
-from diaster.collect import Collector, evaluation_episodes
+from diaster.collect import Collector, CollectorState, evaluation_episodes
 from diaster.envs import Env, gym_spec, import_modules, make_env
 from diaster.errors import DiasterError
-from diaster.types import EnvSpec, Episode, EvaluationEpisode
+from diaster.interruption import SIGNALS
+from diaster.types import EnvSpec
 
 
 class Job(NamedTuple):
@@ -38,12 +40,15 @@ class Job(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Collect so many steps, or evaluate so many episodes, with one policy per seed of the worker."""
+    """Collect so many steps, or evaluate so many episodes, with one policy per seed of the worker.
 
-    kind: str  # "collect" | "evaluate"
-    parameters: Sequence[HostParameters | None]
-    number: int  # of the chunk or of the evaluation
-    amount: int
+    `state` asks where every collector stands; `restore` brings them to such states.
+    """
+
+    kind: str  # "collect" | "evaluate" | "state" | "restore"
+    parameters: Sequence[HostParameters | CollectorState | None]  # of every seed
+    number: int = 0  # of the chunk or of the evaluation
+    amount: int = 0
 
 
 class Fleet(Protocol):
@@ -75,22 +80,24 @@ class SeedEnvs:
             for env, seed in zip(self._training_envs, seeds, strict=True)
         ]
 
-    def answer(self, request: Request) -> list[list[Episode]] | list[list[EvaluationEpisode]]:
+    def answer(self, request: Request) -> list[Any]:
+        """One result per seed: finished episodes, those of an evaluation, a state, or whether one was restored."""
         # The products of one observation are too small to share among threads, and another result with another
         # number of threads would make the run depend on the machine's load.
         with threadpool_limits(limits=1, user_api="blas"):
-            if request.kind == "collect":
-                return [
-                    collector.collect(parameters, request.number, request.amount)
-                    for collector, parameters in zip(self._collectors, request.parameters, strict=True)
-                ]
-            return [
-                list(
-                    evaluation_episodes(env, self._spec, self._policy, parameters, seed, request.number, request.amount)
-                )
-                for env, parameters, seed in zip(self._evaluation_envs, request.parameters, self._seeds, strict=True)
-                if parameters is not None
-            ]
+            return [self._answer_one(request, position) for position in range(len(self._seeds))]
+
+    def _answer_one(self, request: Request, position: int) -> Any:
+        collector, given = self._collectors[position], request.parameters[position]
+        if request.kind == "state":
+            return collector.state()
+        if isinstance(given, CollectorState):
+            return collector.restore(given)
+        if request.kind == "collect":
+            return collector.collect(given, request.number, request.amount)
+        assert given is not None, "an evaluation needs a policy"
+        env, seed = self._evaluation_envs[position], self._seeds[position]
+        return list(evaluation_episodes(env, self._spec, self._policy, given, seed, request.number, request.amount))
 
     def close(self) -> None:
         for env in (*self._training_envs, *self._evaluation_envs):
@@ -224,6 +231,9 @@ def _is_portable(env_id: str) -> bool:
 
 def serve(connection: Connection) -> None:
     """A worker's life: make the environments, answer requests, end when the other side closes."""
+    # A terminal or a batch system signals every process; the main one decides when this one ends.
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     job: Job = connection.recv()
     envs: SeedEnvs | None = None
     try:
@@ -242,8 +252,6 @@ def serve(connection: Connection) -> None:
                 connection.send(error)
     except (EOFError, OSError):
         pass  # training is over
-    except KeyboardInterrupt:
-        pass  # the terminal sends Ctrl-C to every process; the main one reports it
     finally:
         if envs is not None:
             envs.close()

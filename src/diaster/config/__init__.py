@@ -5,6 +5,7 @@ Order of precedence: defaults < preset < file < flags. Nothing is written to aft
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from diaster.config.run import (
     run_config_type,
 )
 from diaster.config.tasks import PAPER_TASKS, PRESET_HELP, PRESETS, preset_settings
-from diaster.config.toml import read_toml, write_toml
+from diaster.config.toml import parse_toml, read_toml, write_toml
 from diaster.errors import unknown
 
 __all__ = [
@@ -61,7 +62,9 @@ __all__ = [
     "Td3Config",
     "UniformConfig",
     "build_config",
+    "combine",
     "parse_seeds",
+    "parse_toml",
     "read_toml",
     "run_config_type",
     "validate",
@@ -71,7 +74,14 @@ __all__ = [
 
 def build_config(preset: str | None = None, file: Path | None = None, **settings: Any) -> RunConfig:
     """Defaults < preset < file < settings. A file may name its preset; an explicit one goes before it."""
-    from_file = read_toml(file) if file else {}
+    return combine(preset, read_toml(file) if file else {}, str(file), settings)
+
+
+def combine(
+    preset: str | None, from_file: Mapping[str, Any], source: str, settings: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """What `build_config` does, with the settings of a file that has been read; `source` is its name."""
+    settings = settings or {}
     preset = preset or settings.get("preset") or from_file.get("preset") or "default"
     if not isinstance(preset, str) or preset not in PRESETS:
         raise unknown("preset", str(preset), PRESETS)
@@ -82,6 +92,6 @@ def build_config(preset: str | None = None, file: Path | None = None, **settings
     # Which settings there are depends on the method and the learner.
     config: RunConfig = default_config(method, agent)
     config = merge(config, preset_settings(preset, method, agent, env), f"preset '{preset}'")
-    config = merge(config, from_file, str(file))
+    config = merge(config, from_file, source)
     config = merge(config, {**settings, "preset": preset}, "the call")
     return config

@@ -71,6 +71,7 @@ _AT_LEAST: dict[str, float] = {
     "horizon": 1,
     "warmup_steps": 1,
     "chunk_steps": 1,
+    "checkpoint_every": 0,
     "workers": 0,
     "decomposer.hidden": 1,
     "decomposer.n_cuts": 0,
@@ -96,10 +97,18 @@ _AT_LEAST: dict[str, float] = {
     "learner.policy_every": 1,
     "learner.target_every": 1,
     "learner.exploration_steps": 1,
+    "learner.annealing_updates": 0,
     "replay.capacity": 2,
     "evaluation.every": 1,
     "evaluation.episodes": 1,
     "evaluation.held_out": 1,
+}
+# Sizes of arrays; larger ones fit into no machine, and a file could claim them.
+_AT_MOST: dict[str, int] = {
+    "horizon": 10_000_000,
+    "decomposer.hidden": 65_536,
+    "decomposer.elite_episodes": 10_000,
+    "learner.hidden": 65_536,
 }
 _ABOVE_ZERO = (
     "decomposer.learning_rate",
@@ -125,6 +134,10 @@ def _validate_ranges(config: RunConfig) -> None:
             raise DiasterError(f"{name}={value} is too small; it has to be at least {least}.")
         if value == math.inf:
             raise DiasterError(f"{name}={value} is no finite number; give one.")
+    for name, most in _AT_MOST.items():
+        value = _lookup(config, name)
+        if isinstance(value, int) and value > most:
+            raise DiasterError(f"{name}={value} is too large; it has to be at most {most}.")
     for name in _ABOVE_ZERO:
         value = _lookup(config, name)
         if value not in (None, "auto") and not (value > 0 and math.isfinite(value)):

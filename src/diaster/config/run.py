@@ -12,6 +12,8 @@ from diaster.config.agents import AGENT_CONFIGS, AgentConfig, SacConfig
 from diaster.config.methods import METHOD_CONFIGS, Auto, DiasterConfig, MethodConfig
 from diaster.errors import DiasterError, unknown
 
+MOST_SEEDS = 10_000  # they train together, each with a replay of its own
+
 
 def parse_seeds(text: str) -> tuple[int, ...]:
     """'5' means seeds 0 … 4; '3,7,11' names them ('3,' names one)."""
@@ -33,6 +35,8 @@ def expand_seeds(seeds: Any) -> tuple[int, ...]:
     if type(seeds) is int:
         if seeds < 1:
             raise DiasterError(f"{seeds} seeds were asked for; at least one is needed, e.g. --seeds 5.")
+        if seeds > MOST_SEEDS:
+            raise DiasterError(f"{seeds} seeds were asked for; at most {MOST_SEEDS} train together, e.g. --seeds 5.")
         return tuple(range(seeds))
     raise DiasterError(f"seeds={seeds!r} are neither a count nor a list of whole numbers; give 5, or [3, 7, 11].")
 
@@ -91,6 +95,8 @@ class RunConfig:
     """Steps of random actions before learning; auto is 5000 (InvertedPendulum 500), at most a tenth of the run."""
     chunk_steps: int = 200
     """Environment steps per seed between two exchanges with the learner; collection runs one chunk ahead."""
+    checkpoint_every: int | Auto = "auto"
+    """Environment steps between two checkpoints; auto is about every five minutes, 0 writes none."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where learning runs; auto takes a GPU if there is one. Environments and acting stay on the CPU."""
     workers: int | Auto = "auto"

@@ -60,6 +60,6 @@ def preset_settings(preset: str, method: str, agent: str, env: Any) -> dict[str,
     learner = _PAPER_LEARNERS.get((method, agent))
     if learner:
         settings["learner"] = learner
-    if method == "diaster" and env in PAPER_TASKS:
+    if method == "diaster" and isinstance(env, str) and env in PAPER_TASKS:
         settings["decomposer"] = {**settings["decomposer"], "return_scale": PAPER_TASKS[env].return_scale}
     return settings

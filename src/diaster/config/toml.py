@@ -11,15 +11,54 @@ from typing import Any
 from diaster.config.run import RunConfig
 from diaster.errors import DiasterError
 
+# A file of all settings has two thousand bytes; the longest list of seeds makes it a hundred thousand.
+MOST_BYTES = 2**18
+# Settings lie one table deep, and a list in them counts as another level; anything deeper was not written for this.
+MOST_LEVELS = 4
+# The parser's time grows with the square of the parts of a dotted name, half a minute for a line of 64 kB.
+MOST_DOTS = 100
+WHOLE_NUMBERS = range(-(2**63), 2**63)  # those that TOML has
+
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The settings in a file."""
+    """The settings in a file that the user has named."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)  # it may be a pipe or a device, whose size nobody knows
     except OSError as error:
         raise DiasterError(f"the configuration '{path}' cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    if len(content) > MOST_BYTES:
+        raise DiasterError(f"the configuration '{path}' has more than {MOST_BYTES:,} bytes; give a file of settings.")
+    return parse_toml(content, path)
+
+
+def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
+    """The settings in the content of a file."""
+    try:
+        text = content.decode("utf-8")
+        if any(line.count(".") > MOST_DOTS and not line.lstrip().startswith("#") for line in text.split("\n")):
+            raise DiasterError(f"a line with more than {MOST_DOTS} dots")
+        settings = tomllib.loads(text)
+        _refuse_what_no_setting_can_be(settings)
+    except RecursionError:
+        raise DiasterError(f"the configuration '{path}' is not valid TOML: it is nested too deeply.") from None
+    except ValueError as error:  # no text, no TOML, or a number of thousands of digits
         raise DiasterError(f"the configuration '{path}' is not valid TOML: {error}.") from None
+    return settings
+
+
+def _refuse_what_no_setting_can_be(settings: dict[str, Any]) -> None:
+    """No endless nesting and no endless numbers: even to show them would fail."""
+    values, level = list(settings.values()), 1
+    while values:
+        if any(isinstance(value, int) and value not in WHOLE_NUMBERS for value in values):
+            raise DiasterError("a whole number of more than 64 bits")
+        if level > MOST_LEVELS:
+            raise DiasterError("it is nested too deeply")
+        groups = [
+            value.values() if isinstance(value, dict) else value for value in values if type(value) in (dict, list)
+        ]
+        values, level = [inner for group in groups for inner in group], level + 1
 
 
 def write_toml(config: RunConfig) -> str:

@@ -1,0 +1,415 @@
+"""Checkpoints: everything a run needs to go on as if nothing had happened.
+
+    checkpoint/manifest-7.json            what belongs to the seventh, with sizes and checksums; written last
+    checkpoint/state-7.safetensors        nets, optimisers, labels, metrics, the episodes under way
+    checkpoint/replay-5.safetensors       the episodes that were new then; written once, kept while any is alive
+    checkpoint/held-out-30.safetensors    the episodes of an evaluation that still serve the diagnostics
+
+Randomness has no state here: every draw follows from the seed, the stream and the place in the run. Files are written
+beside and renamed, by a thread of its own. Two generations are kept; what neither names is removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from diaster.errors import DiasterError
+from diaster.files import parse_tensors, read_bytes, read_json, write_atomically
+from diaster.replay import EpisodeNumbers
+from diaster.types import Episode, EvaluationEpisode
+
+DIRECTORY = "checkpoint"
+VERSION = 1
+GENERATIONS = 2
+LARGEST_MANIFEST = 256 << 20  # the rows of a long run are in it
+_OURS = re.compile(r"(manifest-\d+\.json|(state|replay|held-out)-\d+\.safetensors)")
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Part(NamedTuple):
+    """A file of a checkpoint."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class ReplayPart(NamedTuple):
+    """A file of episodes, and how many rows of every seed there were up to its end."""
+
+    part: Part
+    end_rows: tuple[int, ...]
+
+
+class Snapshot(NamedTuple):
+    """What a run hands over to be written."""
+
+    facts: Mapping[str, Any]  # JSON can hold them
+    arrays: Mapping[str, NDArray[Any]]
+    evaluations: Sequence[int]  # whose episodes still serve
+
+
+class Checkpoint(NamedTuple):
+    """What is read back."""
+
+    number: int
+    facts: dict[str, Any]
+    arrays: Arrays
+    first: list[EpisodeNumbers]  # of every seed's oldest episode in `episodes`
+    episodes: list[list[Episode]]  # of every seed
+    evaluations: dict[int, list[list[EvaluationEpisode]]]
+    parts: _Parts
+
+
+class _Parts(NamedTuple):
+    """The files that outlive a generation."""
+
+    replay: tuple[ReplayPart, ...] = ()
+    held_out: Mapping[int, Part] = {}  # by evaluation
+
+
+class CheckpointWriter:
+    """Gathers what is new since the last checkpoint, and writes checkpoints in the background."""
+
+    def __init__(self, directory: Path, settings: str, n_seeds: int, capacity: int) -> None:
+        self._directory, self._capacity = directory, capacity
+        self._settings = _checksum(settings.encode())
+        self._number = 0
+        self._numbers = [EpisodeNumbers()] * n_seeds  # of the next episode
+        self._new_episodes: list[list[Episode]] = [[] for _ in range(n_seeds)]
+        self._new_evaluations: dict[int, Sequence[Sequence[EvaluationEpisode]]] = {}
+        self._new_bytes = 0
+        self._parts = _Parts()
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[_Parts] | None = None
+        self._taken: tuple[list[list[Episode]], dict[int, Sequence[Sequence[EvaluationEpisode]]], int] | None = None
+
+    @property
+    def new_bytes(self) -> int:
+        """How much of the replay waits on the host to be written."""
+        return self._new_bytes
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a checkpoint is being written."""
+        return self._writing is not None and not self._writing.done()
+
+    def go_on_from(self, checkpoint: Checkpoint) -> None:
+        """Count on from a checkpoint that was read."""
+        self._number, self._parts = checkpoint.number, checkpoint.parts
+        for position, (first, episodes) in enumerate(zip(checkpoint.first, checkpoint.episodes, strict=True)):
+            for episode in episodes:
+                first = first.after(episode.length)
+            self._numbers[position] = first
+        remove_others(self._directory, [self._number, self._number - 1])
+
+    def add_episodes(self, episodes: Sequence[Sequence[Episode]]) -> None:
+        """Finished episodes that entered the replay, of every seed."""
+        for of_seed, new in zip(self._new_episodes, episodes, strict=True):
+            of_seed.extend(new)
+            self._new_bytes += sum(episode.obs.nbytes + episode.action.nbytes for episode in new)
+
+    def add_evaluation(self, number: int, episodes: Sequence[Sequence[EvaluationEpisode]]) -> None:
+        """The episodes of an evaluation, of every seed."""
+        self._new_evaluations[number] = episodes
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Begin to write a checkpoint. The one before has to be settled."""
+        assert self._writing is None, "settle() first"
+        self._number += 1
+        new, ends = {}, list[EpisodeNumbers]()
+        for position, (first, episodes) in enumerate(zip(self._numbers, self._new_episodes, strict=True)):
+            for name, array in pack_episodes(episodes).items():
+                new[f"{position}.{name}"] = array
+            new[f"{position}.first"] = np.array(first, np.int64)
+            for episode in episodes:
+                first = first.after(episode.length)
+            ends.append(first)
+        held_out = {
+            number: {
+                f"{position}.{name}": array
+                for position, of_seed in enumerate(episodes)
+                for name, array in pack_evaluation(of_seed).items()
+            }
+            for number, episodes in self._new_evaluations.items()
+            if number in snapshot.evaluations
+        }
+        self._taken = self._new_episodes, self._new_evaluations, self._new_bytes
+        self._new_episodes, self._new_evaluations, self._new_bytes = [[] for _ in ends], {}, 0
+        numbers, self._numbers = self._numbers, ends
+        self._before = numbers
+        self._writing = self._thread.submit(self._write, self._number, snapshot, new, held_out, ends)
+
+    def settle(self, wait: bool = False) -> str | None:
+        """Take note of a checkpoint that has been written. Returns what went wrong, if something did.
+
+        What could not be written waits for the next one.
+        """
+        if self._writing is None or not (wait or self._writing.done()):
+            return None
+        try:
+            self._parts = self._writing.result()
+            failure = None
+        except (DiasterError, OSError) as error:
+            failure = str(error)
+            assert self._taken is not None
+            episodes, evaluations, n_bytes = self._taken
+            self._new_episodes = [[*old, *new] for old, new in zip(episodes, self._new_episodes, strict=True)]
+            self._new_evaluations = {**evaluations, **self._new_evaluations}
+            self._new_bytes += n_bytes
+            self._numbers = self._before
+            self._number -= 1
+        self._writing = self._taken = None
+        return failure
+
+    def close(self) -> None:
+        """Wait for what is being written."""
+        self._thread.shutdown(wait=True)
+
+    def _write(
+        self, number: int, snapshot: Snapshot, new: Arrays, held_out: dict[int, Arrays], ends: Sequence[EpisodeNumbers]
+    ) -> _Parts:
+        self._directory.mkdir(exist_ok=True)
+        end_rows = tuple(end.row for end in ends)
+        replay = [
+            part
+            for part in self._parts.replay
+            if any(row > end - self._capacity for row, end in zip(part.end_rows, end_rows, strict=True))
+        ]
+        if any(array.size for name, array in new.items() if name.endswith(".length")):
+            replay.append(ReplayPart(self._put(f"replay-{number}.safetensors", new), end_rows))
+        kept = {n: part for n, part in self._parts.held_out.items() if n in snapshot.evaluations}
+        kept |= {n: self._put(f"held-out-{n}.safetensors", arrays) for n, arrays in held_out.items()}
+        state = self._put(f"state-{number}.safetensors", dict(snapshot.arrays))
+        body = {
+            "version": VERSION,
+            "number": number,
+            "settings": self._settings,
+            "state": state,
+            "replay": replay,
+            "held_out": {str(n): part for n, part in kept.items()},
+            "facts": to_json(snapshot.facts),
+        }
+        text = json.dumps(body, allow_nan=False, sort_keys=True)
+        manifest = json.dumps({"sha256": _checksum(text.encode()), "body": body}, allow_nan=False, sort_keys=True)
+        write_atomically(self._directory / f"manifest-{number}.json", manifest.encode())
+        remove_others(self._directory, [number, number - 1])
+        return _Parts(tuple(replay), kept)
+
+    def _put(self, name: str, arrays: Arrays) -> Part:
+        content = safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        write_atomically(self._directory / name, content)
+        return Part(name, len(content), _checksum(content))
+
+
+def read_checkpoint(directory: Path, settings: str, n_seeds: int, capacity: int) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that is whole, and what was wrong with newer ones. None where there is none at all."""
+    complaints: list[str] = []
+    numbers = generations(directory)
+    for number in numbers:
+        try:
+            body = _read_manifest(directory / f"manifest-{number}.json", number)
+        except DiasterError as error:
+            complaints.append(str(error))
+            continue
+        if body["version"] != VERSION:
+            raise DiasterError(
+                f"'{directory}' holds a checkpoint of version {body['version']}, and this diaster reads version "
+                f"{VERSION}; resume it with the diaster that wrote it."
+            )
+        if body["settings"] != _checksum(settings.encode()):
+            raise DiasterError(
+                f"the settings of '{directory.parent}' are not those of its checkpoint; put config.toml back as it was."
+            )
+        try:
+            return _read_parts(directory, body, n_seeds, capacity), complaints
+        except DiasterError as error:
+            complaints.append(str(error))
+    if numbers:
+        raise DiasterError(f"no checkpoint in '{directory}' is whole: {' '.join(complaints)} Train the run again.")
+    return None, []
+
+
+def generations(directory: Path) -> list[int]:
+    """The numbers of the checkpoints in a directory, the newest first."""
+    if not directory.is_dir():
+        return []
+    found = (re.fullmatch(r"manifest-(\d{1,9})\.json", item.name) for item in directory.iterdir())
+    return sorted((int(match[1]) for match in found if match), reverse=True)
+
+
+def remove_others(directory: Path, numbers: Sequence[int]) -> None:
+    """Remove what none of these generations names; files that are not ours stay."""
+    named = set()
+    for number in numbers:
+        path = directory / f"manifest-{number}.json"
+        if not path.exists():
+            continue
+        try:
+            body = _read_manifest(path, number)
+        except DiasterError:
+            continue
+        named |= {path.name, *(part.name for part in _named_parts(body))}
+    for item in directory.iterdir() if directory.is_dir() else ():
+        leftover = re.fullmatch(r"\.(.+)\.[^.]+", item.name)  # of a write that was cut off
+        name = leftover[1] if leftover else item.name
+        if _OURS.fullmatch(name) and item.name not in named:
+            item.unlink(missing_ok=True)
+
+
+def remove_all(directory: Path) -> None:
+    """Remove every checkpoint: the run is complete."""
+    remove_others(directory, [])
+    if directory.is_dir() and not any(directory.iterdir()):
+        directory.rmdir()
+
+
+def pack_episodes(episodes: Sequence[Episode]) -> Arrays:
+    """Episodes end to end, as arrays for a file; nothing where there are none."""
+    arrays = {
+        "length": np.array([episode.length for episode in episodes], np.int64),
+        "episode_return": np.array([episode.episode_return for episode in episodes], np.float64),
+        "terminated": np.array([episode.terminated for episode in episodes], bool),
+    }
+    if episodes:
+        arrays["obs"] = np.concatenate([episode.obs for episode in episodes])
+        arrays["action"] = np.concatenate([episode.action for episode in episodes])
+    return arrays
+
+
+def unpack_episodes(arrays: Mapping[str, NDArray[Any]]) -> list[Episode]:
+    """The inverse of `pack_episodes`. Raises ValueError or KeyError where the arrays do not fit together."""
+    length = arrays["length"]
+    if len(length) == 0:
+        return []
+    if length.min() < 1 or not len(arrays["action"]) == length.sum() == len(arrays["obs"]) - len(length):
+        raise ValueError("the lengths of its episodes do not add up")
+    ends = np.cumsum(length)
+    actions = np.split(arrays["action"], ends[:-1])
+    obs = np.split(arrays["obs"], (ends + np.arange(1, len(length) + 1))[:-1])
+    numbers = zip(arrays["episode_return"].tolist(), arrays["terminated"].tolist(), strict=True)
+    return [Episode(o, a, r, t) for o, a, (r, t) in zip(obs, actions, numbers, strict=True)]
+
+
+def pack_evaluation(episodes: Sequence[EvaluationEpisode]) -> Arrays:
+    """The same for episodes of an evaluation, with their hidden rewards."""
+    arrays = pack_episodes([item.episode for item in episodes])
+    arrays["is_known"] = np.array([item.true_reward is not None for item in episodes], bool)
+    known = [item.true_reward for item in episodes if item.true_reward is not None]
+    arrays["true_reward"] = np.concatenate(known) if known else np.zeros(0, np.float32)
+    return arrays
+
+
+def unpack_evaluation(arrays: Mapping[str, NDArray[Any]]) -> list[EvaluationEpisode]:
+    """The inverse of `pack_evaluation`."""
+    items, rest = [], arrays["true_reward"]
+    for episode, is_known in zip(unpack_episodes(arrays), arrays["is_known"].tolist(), strict=True):
+        items.append(EvaluationEpisode(episode, rest[: episode.length] if is_known else None))
+        rest = rest[episode.length :] if is_known else rest
+    return items
+
+
+def to_json(value: Any) -> Any:
+    """Plain values; numbers that JSON has not, as text."""
+    if isinstance(value, Mapping):
+        return {name: to_json(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def from_json(value: Any) -> Any:
+    """The inverse of `to_json`; of texts, only those three are numbers."""
+    if isinstance(value, dict):
+        return {name: from_json(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [from_json(item) for item in value]
+    return float(value) if value in ("nan", "inf", "-inf") else value
+
+
+def _read_manifest(path: Path, number: int) -> dict[str, Any]:
+    """The body of a manifest whose checksum is right."""
+    outer = read_json(path, LARGEST_MANIFEST, root=path.parent.parent)
+    try:
+        body: dict[str, Any] = outer["body"]
+        text = json.dumps(body, allow_nan=False, sort_keys=True)
+        is_whole = outer["sha256"] == _checksum(text.encode()) and body["number"] == number
+    except (ValueError, KeyError, TypeError):
+        is_whole = False
+    if not is_whole:
+        raise DiasterError(f"'{path}' is damaged.")
+    return body
+
+
+def _named_parts(body: Mapping[str, Any]) -> list[Part]:
+    """Every file that a manifest names."""
+    return [Part(*part) for part in (body["state"], *(part for part, _ in body["replay"]), *body["held_out"].values())]
+
+
+def _read_parts(directory: Path, body: Mapping[str, Any], n_seeds: int, capacity: int) -> Checkpoint:
+    replay = tuple(ReplayPart(Part(*part), tuple(rows)) for part, rows in body["replay"])
+    held_out = {int(number): Part(*part) for number, part in body["held_out"].items()}
+    arrays = _read_part(directory, Part(*body["state"]))
+    first: list[EpisodeNumbers] = [EpisodeNumbers()] * n_seeds
+    episodes: list[list[Episode]] = [[] for _ in range(n_seeds)]
+    evaluations: dict[int, list[list[EvaluationEpisode]]] = {}
+    try:
+        for part in replay:
+            found = _read_part(directory, part.part)
+            for position in range(n_seeds):
+                of_seed = _of_seed(found, position)
+                if not episodes[position]:
+                    first[position] = EpisodeNumbers(*of_seed["first"].tolist())
+                episodes[position] += unpack_episodes(of_seed)
+        for number, kept in held_out.items():
+            found = _read_part(directory, kept)
+            evaluations[number] = [unpack_evaluation(_of_seed(found, position)) for position in range(n_seeds)]
+    except (KeyError, ValueError, TypeError) as error:
+        raise DiasterError(f"a file of '{directory}' is damaged: {error}.") from None
+    for position in range(n_seeds):
+        first[position], episodes[position] = _alive(first[position], episodes[position], capacity)
+    facts = from_json(body["facts"])
+    parts = _Parts(replay, held_out)
+    return Checkpoint(int(body["number"]), facts, arrays, first, episodes, evaluations, parts)
+
+
+def _alive(first: EpisodeNumbers, episodes: list[Episode], capacity: int) -> tuple[EpisodeNumbers, list[Episode]]:
+    """Leave out episodes that the ring has dropped: those that begin more than its capacity before its end."""
+    end = first
+    for episode in episodes:
+        end = end.after(episode.length)
+    dropped = 0
+    while dropped < len(episodes) and first.row < end.row - capacity:
+        first = first.after(episodes[dropped].length)
+        dropped += 1
+    return first, episodes[dropped:]
+
+
+def _of_seed(arrays: Mapping[str, NDArray[Any]], position: int) -> Arrays:
+    prefix = f"{position}."
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _read_part(directory: Path, part: Part) -> Arrays:
+    if not _OURS.fullmatch(part.name):
+        raise DiasterError(f"'{directory}' names a file that is none of a checkpoint: {part.name!r}.")
+    content = read_bytes(directory / part.name, part.size, root=directory.parent)
+    if len(content) != part.size or _checksum(content) != part.sha256:
+        raise DiasterError(f"'{directory / part.name}' is damaged: its checksum is wrong.")
+    return parse_tensors(content, directory / part.name)
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

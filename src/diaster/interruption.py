@@ -1,0 +1,36 @@
+"""Ctrl-C and SIGTERM: the first lets a run come to a good end, the second stops it at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """Within `with`, the first signal is noted; from then on signals do what they did before."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():  # elsewhere Python lets nobody set them
+            for number in SIGNALS:
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.signal = number
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        self._before = {}

@@ -1,0 +1,155 @@
+"""Checkpoints as files: what goes in comes out, what is dead is dropped, what is not ours stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diaster import checkpoint
+from diaster.checkpoint import CheckpointWriter, Snapshot, generations, read_checkpoint
+from diaster.errors import DiasterError
+from diaster.replay import EpisodeNumbers
+from diaster.types import Episode, EvaluationEpisode
+
+CAPACITY = 40
+
+
+def episode(length: int, mark: float = 0.0) -> Episode:
+    obs = mark + np.arange(2.0 * (length + 1), dtype=np.float32).reshape(-1, 2)
+    return Episode(obs, -obs[:-1, :1], 0.1 * length + mark, length % 2 == 0)
+
+
+def same(one: Episode, other: Episode) -> bool:
+    return (
+        one.obs.tobytes() == other.obs.tobytes()
+        and one.action.tobytes() == other.action.tobytes()
+        and (one.episode_return, one.terminated) == (other.episode_return, other.terminated)
+    )
+
+
+def writer_in(folder: Path, n_seeds: int = 1) -> CheckpointWriter:
+    return CheckpointWriter(folder / "checkpoint", "settings", n_seeds, CAPACITY)
+
+
+def write(writer: CheckpointWriter, mark: float = 0.0, evaluations: tuple[int, ...] = ()) -> str | None:
+    writer.write(Snapshot({"mark": mark}, {"net": np.full(3, mark, np.float32)}, evaluations))
+    return writer.settle(wait=True)
+
+
+def read(folder: Path, n_seeds: int = 1):
+    found, complaints = read_checkpoint(folder / "checkpoint", "settings", n_seeds, CAPACITY)
+    assert found is not None
+    return found, complaints
+
+
+def test_what_goes_in_comes_out(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path, n_seeds=2)
+    given = [[episode(3), episode(1)], []]
+    later = [[episode(2, 7.0)], [episode(5, 1.0)]]
+    held_out = [
+        [EvaluationEpisode(episode(4), np.arange(4, dtype=np.float32)), EvaluationEpisode(episode(2), None)],
+        [],
+    ]
+    writer.add_episodes(given)
+    assert write(writer) is None
+    writer.add_episodes(later)
+    writer.add_evaluation(6, held_out)
+    assert write(writer, 2.5, (6,)) is None
+    writer.close()
+    found, complaints = read(tmp_path, n_seeds=2)
+    assert (found.number, found.facts, complaints) == (2, {"mark": 2.5}, [])
+    np.testing.assert_array_equal(found.arrays["net"], np.full(3, 2.5, np.float32))
+    for position in range(2):
+        both = [*given[position], *later[position]]
+        assert [same(*pair) for pair in zip(found.episodes[position], both, strict=True)] == [True] * len(both)
+    assert found.first == [EpisodeNumbers(), EpisodeNumbers()]
+    (kept, unknown), nothing = found.evaluations[6]
+    assert same(kept.episode, held_out[0][0].episode) and same(unknown.episode, held_out[0][1].episode)
+    np.testing.assert_array_equal(kept.true_reward, np.arange(4))
+    assert (unknown.true_reward, nothing) == (None, [])
+
+
+def test_a_checkpoint_writes_what_is_new_and_nothing_twice(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    sizes = []
+    for count in (10, 1, 0):
+        writer.add_episodes([[episode(1)] * count])
+        assert (writer.new_bytes > 0) == (count > 0)
+        write(writer)
+        assert writer.new_bytes == 0
+    writer.close()
+    for number in (1, 2):
+        sizes.append((tmp_path / "checkpoint" / f"replay-{number}.safetensors").stat().st_size)
+    assert sizes[1] < sizes[0]
+    assert not (tmp_path / "checkpoint" / "replay-3.safetensors").exists()
+
+
+def test_episodes_that_the_ring_has_dropped_are_dropped_and_their_files_removed(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    lengths = [9, 4, 12, 7, 3, 11, 8, 6, 10, 2]
+    for number, length in enumerate(lengths):
+        writer.add_episodes([[episode(length, float(number))]])
+        write(writer)
+        found, _ = read(tmp_path)
+        rows = np.cumsum([0, *(length + 1 for length in lengths[: number + 1])])
+        live = [n for n in range(number + 1) if rows[n] >= rows[-1] - CAPACITY]
+        assert found.first[0] == EpisodeNumbers(live[0], int(rows[live[0]]), int(rows[live[0]]) - live[0])
+        assert [item.length for item in found.episodes[0]] == [lengths[n] for n in live]
+    writer.close()
+    names = {path.name for path in (tmp_path / "checkpoint").iterdir()}
+    assert "replay-1.safetensors" not in names and "replay-10.safetensors" in names
+    assert {name for name in names if name.startswith(("state", "manifest"))} == {
+        "manifest-9.json", "manifest-10.json", "state-9.safetensors", "state-10.safetensors",
+    }  # fmt: skip
+
+
+def test_what_could_not_be_written_is_in_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = writer_in(tmp_path)
+    writer.add_episodes([[episode(3)]])
+    assert write(writer, 1.0) is None
+
+    def full(path: Path, content: bytes) -> None:
+        raise DiasterError(f"'{path.name}' cannot be written: No space left on device.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_atomically", full)
+        writer.add_episodes([[episode(4)]])
+        writer.add_evaluation(0, [[EvaluationEpisode(episode(2), None)]])
+        assert write(writer, 2.0, (0,)) == "'replay-2.safetensors' cannot be written: No space left on device."
+        assert read(tmp_path)[0].facts == {"mark": 1.0}
+    writer.add_episodes([[episode(5)]])
+    assert write(writer, 3.0, (0,)) is None
+    writer.close()
+    found, _ = read(tmp_path)
+    assert [item.length for item in found.episodes[0]] == [3, 4, 5]
+    assert found.first[0] == EpisodeNumbers() and list(found.evaluations) == [0]
+    assert generations(tmp_path / "checkpoint") == [2, 1]
+
+
+def test_counting_goes_on_from_a_checkpoint_that_was_read(tmp_path: Path) -> None:
+    writer = writer_in(tmp_path)
+    writer.add_episodes([[episode(3), episode(30)]])
+    write(writer)
+    writer.close()
+    writer = writer_in(tmp_path)
+    writer.go_on_from(read(tmp_path)[0])
+    writer.add_episodes([[episode(20)]])
+    write(writer)
+    writer.close()
+    found, _ = read(tmp_path)
+    assert (found.number, found.first[0]) == (2, EpisodeNumbers(2, 35, 33))
+    assert [item.length for item in found.episodes[0]] == [20]
+
+
+def test_no_directory_is_no_checkpoint_and_no_complaint(tmp_path: Path) -> None:
+    assert read_checkpoint(tmp_path / "checkpoint", "settings", 1, CAPACITY) == (None, [])
+
+
+@pytest.mark.parametrize("lengths", [[0], [-1, 4], [2], [3, 1]], ids=["no step", "negative", "too few", "too many"])
+def test_episodes_whose_lengths_do_not_add_up_are_no_episodes(lengths: list[int]) -> None:
+    arrays = checkpoint.pack_episodes([episode(3)])
+    arrays["length"] = np.array(lengths)
+    with pytest.raises((ValueError, KeyError)):
+        checkpoint.unpack_episodes(arrays)

@@ -1,0 +1,320 @@
+"""Runs that are cut off and go on: they end with the bytes of runs that were never interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cli import run as command
+from test_training import EVERY_METHOD, learnt_bytes, small
+
+from diaster import checkpoint, training
+from diaster.checkpoint import DIRECTORY, generations
+from diaster.config import METHOD_CONFIGS, build_config
+from diaster.errors import DiasterError, Stopped
+from diaster.lock import LOCK, RunLock
+from diaster.records import CONFIG, METADATA
+from diaster.report import Progress, Silent
+from diaster.run import Run
+from diaster.training import resume_training, run_training
+
+CASES: dict[str, dict[str, Any]] = {
+    "diaster": {"seeds": 2, "replay": {"capacity": 170}},  # the ring wraps
+    "differences": {"decomposer": {"reward_source": "difference", "relabel_every": 20}},
+    **{method: {"method": method, **settings} for method, settings in EVERY_METHOD.items()},
+}
+
+
+class Copying(Silent):
+    """Copies the run directory after some steps, as if the machine had died there; warnings are kept."""
+
+    def __init__(self, run: Path, *steps: int) -> None:
+        self.run, self.steps = run, steps
+        self.warnings: list[str] = []
+
+    def advance(self, progress: Progress) -> None:
+        if progress.step in self.steps:
+            # Something may be written just now, and a file that is there in one moment gone in the next.
+            shutil.copytree(self.run, copy_of(self.run, progress.step), copy_function=copy_if_there)
+
+    def warn(self, sentence: str) -> None:
+        self.warnings.append(sentence)
+
+
+class StoppingAt(Copying):
+    """Sends this process a signal after some step."""
+
+    def __init__(self, step: int, number: signal.Signals = signal.SIGTERM) -> None:
+        super().__init__(Path())
+        self.step, self.number = step, number
+
+    def advance(self, progress: Progress) -> None:
+        if progress.step == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+def copy_if_there(source: str, target: str) -> None:
+    if Path(source).exists():
+        shutil.copy2(source, target)
+
+
+def copy_of(run: Path, step: int) -> Path:
+    return run.with_name(f"{run.name}-{step}")
+
+
+def config_of(**settings: Any) -> Any:
+    # Chunks of 33 steps: at the ends of most, an episode of 10 is under way.
+    return build_config(**small(**{"env": "Toy-v0", "chunk_steps": 33, "checkpoint_every": 33, **settings}))
+
+
+def cut_off(folder: Path, *steps: int, **settings: Any) -> Run:
+    """A whole run, with copies of its directory as it was after some steps."""
+    return run_training(config_of(**settings), folder / "run", Copying(folder / "run", *steps))
+
+
+def test_every_method_is_among_those_that_are_cut_off() -> None:
+    assert {"diaster", *(case["method"] for case in CASES.values() if "method" in case)} == set(METHOD_CONFIGS)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_that_was_cut_off_ends_with_the_same_bytes(tmp_path: Path, case: str) -> None:
+    steps = (66, 165)
+    whole = cut_off(tmp_path, *steps, **CASES[case])
+    assert not (whole.path / DIRECTORY).exists()
+    for step in steps:
+        reporter = Copying(tmp_path)
+        half = copy_of(whole.path, step)
+        assert generations(half / DIRECTORY)
+        resumed = resume_training(half, reporter)
+        assert learnt_bytes(resumed) == learnt_bytes(whole)
+        assert not [sentence for sentence in reporter.warnings if "fit_r2" not in sentence]
+        assert sorted(item.name for item in half.iterdir()) == sorted(item.name for item in whole.path.iterdir())
+
+
+def test_a_run_can_be_cut_off_again_and_again(tmp_path: Path) -> None:
+    whole = run_training(config_of(), tmp_path / "whole", Silent())
+    half = tmp_path / "half"
+    for step in (66, 99, 198):
+        with pytest.raises(Stopped):
+            if half.exists():
+                resume_training(half, StoppingAt(step))
+            else:
+                run_training(config_of(), half, StoppingAt(step))
+    assert learnt_bytes(resume_training(half, Silent())) == learnt_bytes(whole)
+
+
+def test_a_run_that_was_cut_off_before_its_first_checkpoint_begins_anew(tmp_path: Path) -> None:
+    whole = cut_off(tmp_path, 33, checkpoint_every=200)
+    half = copy_of(whole.path, 33)
+    assert not (half / DIRECTORY).exists()
+    assert learnt_bytes(resume_training(half, Silent())) == learnt_bytes(whole)
+
+
+def test_how_often_checkpoints_are_written_changes_no_byte(tmp_path: Path) -> None:
+    runs = [run_training(config_of(checkpoint_every=n), tmp_path / str(n), Silent()) for n in ("auto", 0, 33)]
+    assert len({learnt_bytes(run) for run in runs}) == 1
+
+
+def test_an_environment_that_does_not_repeat_itself_begins_a_new_episode_and_the_run_says_so(tmp_path: Path) -> None:
+    whole = cut_off(tmp_path, 165, env="ToyMoody-v0", seeds=[3, 5])
+    reporter = Copying(tmp_path)
+    resumed = resume_training(copy_of(whole.path, 165), reporter)
+    assert resumed.done
+    said = [sentence for sentence in reporter.warnings if "does not repeat itself" in sentence]
+    assert [sentence.split(" does")[0] for sentence in said] == [f"the environment of seed {n}" for n in (3, 5)]
+
+
+# Generations, damage, versions
+
+
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[bytes, bytes, bytes]]:
+    """A run that was stopped with two checkpoints, and the bytes it ends with."""
+    folder = tmp_path_factory.mktemp("halves")
+    whole = run_training(config_of(), folder / "whole", Silent())
+    with pytest.raises(Stopped):
+        run_training(config_of(), folder / "half", StoppingAt(165))
+    assert len(generations(folder / "half" / DIRECTORY)) == 2
+    return folder / "half", learnt_bytes(whole)
+
+
+@pytest.fixture
+def half(halves: tuple[Path, Any], tmp_path: Path) -> Path:
+    shutil.copytree(halves[0], tmp_path / "run")
+    return tmp_path / "run"
+
+
+def newest(half: Path, kind: str) -> Path:
+    ending = "json" if kind == "manifest" else "safetensors"
+    return half / DIRECTORY / f"{kind}-{generations(half / DIRECTORY)[0]}.{ending}"
+
+
+@pytest.mark.parametrize("kind", ["manifest", "state", "replay"])
+@pytest.mark.parametrize("damage", ["torn", "altered", "missing", "empty", "longer"])
+def test_a_damaged_file_is_found_and_the_older_generation_is_taken(
+    half: Path, halves: tuple[Path, Any], kind: str, damage: str
+) -> None:
+    path = newest(half, kind)
+    content = path.read_bytes()
+    middle = len(content) // 2
+    changed = {
+        "torn": content[:middle],
+        "altered": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+        "empty": b"",
+        "longer": content + b" ",
+    }
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(changed[damage])
+    reporter = Copying(half)
+    resumed = resume_training(half, reporter)
+    assert learnt_bytes(resumed) == halves[1]
+    if (kind, damage) == ("manifest", "missing"):  # nothing tells that there was one
+        return
+    if (kind, damage) == ("manifest", "longer"):  # a blank at the end is as good as none
+        return
+    assert [path.name in sentence for sentence in reporter.warnings if "an older one" in sentence] == [True]
+
+
+def test_a_run_without_a_whole_checkpoint_is_refused_and_nothing_is_changed(half: Path) -> None:
+    for number in generations(half / DIRECTORY):
+        (half / DIRECTORY / f"state-{number}.safetensors").write_bytes(b"no tensors")
+    before = {path: path.read_bytes() for path in half.rglob("*") if path.is_file() and path.name != METADATA}
+    with pytest.raises(DiasterError, match=r"no checkpoint in .* is whole"):
+        resume_training(half, Silent())
+    assert {path: path.read_bytes() for path in half.rglob("*") if path.is_file() and path.name != METADATA} == before
+
+
+def test_a_checkpoint_of_another_version_is_refused_by_name(half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "VERSION", 7)
+    with pytest.raises(DiasterError, match="a checkpoint of version 1, and this diaster reads version 7"):
+        resume_training(half, Silent())
+
+
+def test_settings_that_were_changed_after_the_checkpoint_are_refused(half: Path) -> None:
+    path = half / CONFIG
+    path.write_text(path.read_text().replace("discount = 0.99", "discount = 0.9"))
+    with pytest.raises(DiasterError, match="not those of its checkpoint"):
+        resume_training(half, Silent())
+
+
+@pytest.mark.parametrize("name", ["../outside.safetensors", "/etc/passwd", "state-1.safetensors/../x", "lock"])
+def test_a_manifest_that_names_other_files_is_refused(half: Path, name: str) -> None:
+    for number in generations(half / DIRECTORY):
+        path = half / DIRECTORY / f"manifest-{number}.json"
+        body = json.loads(path.read_text())["body"]
+        body["state"][0] = name
+        text = json.dumps(body, sort_keys=True)
+        path.write_text(json.dumps({"sha256": checkpoint._checksum(text.encode()), "body": body}))
+    with pytest.raises(DiasterError, match="names a file that is none of a checkpoint"):
+        resume_training(half, Silent())
+
+
+def test_what_a_write_that_was_cut_off_left_behind_is_removed_and_other_files_stay(half: Path) -> None:
+    for name in (".state-9.safetensors.abc123", "state-9.safetensors", "mine.txt", ".hidden.txt"):
+        (half / DIRECTORY / name).write_bytes(b"left")
+    resume_training(half, Silent())
+    assert sorted(item.name for item in (half / DIRECTORY).iterdir()) == [".hidden.txt", "mine.txt"]
+
+
+# A disk that is full
+
+
+def test_checkpoints_that_cannot_be_written_stop_nothing_and_are_tried_again(
+    tmp_path: Path, halves: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, failed = checkpoint.write_atomically, []
+
+    def full(path: Path, content: bytes) -> None:
+        if path.name in ("state-1.safetensors", "manifest-2.json") and path.name not in failed:
+            failed.append(path.name)
+            raise DiasterError(f"'{path}' cannot be written: No space left on device.")
+        write(path, content)
+
+    monkeypatch.setattr(checkpoint, "write_atomically", full)
+    reporter = Copying(tmp_path / "run", 165)
+    whole = run_training(config_of(), tmp_path / "run", reporter)
+    assert learnt_bytes(whole) == halves[1]
+    assert failed == ["state-1.safetensors", "manifest-2.json"]
+    assert sum("No space left" in sentence for sentence in reporter.warnings) == 2
+    monkeypatch.undo()
+    assert learnt_bytes(resume_training(copy_of(whole.path, 165), Silent())) == halves[1]
+
+
+# One process for one directory
+
+
+def test_a_directory_that_another_process_trains_in_is_refused_with_its_owner(half: Path) -> None:
+    lock = RunLock(half)
+    lock.take()
+    try:
+        with pytest.raises(DiasterError, match=f"is being trained by process {os.getpid()} on "):
+            resume_training(half, Silent())
+    finally:
+        lock.release()
+    assert not (half / LOCK).exists()
+
+
+def test_a_lock_whose_owner_died_is_taken(half: Path, halves: tuple[Path, Any]) -> None:
+    (half / LOCK).write_text("process 1 on a machine that is gone")
+    assert learnt_bytes(resume_training(half, Silent())) == halves[1]
+
+
+# The command line
+
+
+def test_resuming_a_complete_run_is_refused(tmp_path: Path) -> None:
+    run_training(config_of(), tmp_path / "run", Silent())
+    code, out, err = command("resume", str(tmp_path / "run"))
+    assert (code, out) == (2, "")
+    assert err == f"diaster: '{tmp_path / 'run'}' is complete; there is nothing left to train.\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["nowhere"]])
+def test_resume_without_a_run_is_a_sentence(arguments: list[str], empty_cwd: Path) -> None:
+    code, out, err = command("resume", *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+FLAGS = [
+    "--import=toy_envs", "--steps=20000", "--chunk-steps=40", "--warmup-steps=80", "--workers=1", "--quiet",
+    "--evaluation.every=10000", "--decomposer.hidden=4", "--learner.hidden=4", "--learner.batch-size=8",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_chunk_writes_a_checkpoint_and_says_how_to_go_on(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    places = os.pathsep.join([str(Path(training.__file__).parents[1]), str(Path(__file__).parent)])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "diaster", "train", "Toy-v0", *FLAGS, "--out", "run"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": places}, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run" / CONFIG).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.killpg(process.pid, number)  # as a terminal does: to the workers too
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert err.splitlines()[-1].endswith("go on with 'diaster resume run'.")
+    assert len(generations(tmp_path / "run" / DIRECTORY)) == 1
+    assert not (tmp_path / "run" / LOCK).exists()
+
+
+def test_numbers_that_json_has_not_come_back() -> None:
+    facts = {"rows": [{"a": float("nan"), "b": -0.1, "c": 3}], "d": [float("inf"), float("-inf"), None, True]}
+    back = checkpoint.from_json(json.loads(json.dumps(checkpoint.to_json(facts), allow_nan=False)))
+    np.testing.assert_equal(back, facts)
