@@ -1,29 +1,35 @@
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 import toy_envs
 
 from diaster.acting import CATEGORICAL, TANH_GAUSSIAN, HostParameters, HostPolicy
-from diaster.collect import Collector, evaluation_episodes
+from diaster.collect import Collector, Handling, Rollout, evaluation_episodes
 from diaster.envs import describe_env, make_env
-from diaster.errors import DiasterError
+from diaster.errors import DiasterError, EnvironmentFault
 from diaster.types import Episode, EvaluationEpisode, Stream, host_random, reset_seed
 
 
 def collector_of(
-    env_id: str = "Toy-v0", seed: int = 0, policy: HostPolicy = TANH_GAUSSIAN, keep_hidden: bool = False
+    env_id: str = "Toy-v0",
+    seed: int = 0,
+    policy: HostPolicy = TANH_GAUSSIAN,
+    keep_hidden: bool = False,
+    retries: int = 0,
 ) -> Collector:
-    env = make_env(env_id, toy_envs.HORIZON)
-    return Collector(env, describe_env(env, env_id, toy_envs.HORIZON), policy, seed, keep_hidden)
+    make = partial(make_env, env_id, toy_envs.HORIZON)
+    spec = describe_env(make(), env_id, toy_envs.HORIZON)
+    return Collector(make, spec, policy, seed, Handling(keep_hidden, retries))
 
 
 def evaluation_of(
-    env_id: str, parameters: HostParameters, seed: int = 0, evaluation: int = 0, n: int = 2
+    env_id: str, parameters: HostParameters, seed: int = 0, evaluation: int = 0, n: int = 2, retries: int = 0
 ) -> list[EvaluationEpisode]:
-    env = make_env(env_id, toy_envs.HORIZON)
-    spec = describe_env(env, env_id, toy_envs.HORIZON)
-    return list(evaluation_episodes(env, spec, TANH_GAUSSIAN, parameters, seed, evaluation, n))
+    make = partial(make_env, env_id, toy_envs.HORIZON)
+    rollout = Rollout(make, describe_env(make(), env_id, toy_envs.HORIZON), f"seed {seed}'s evaluation")
+    return list(evaluation_episodes(rollout, TANH_GAUSSIAN, parameters, seed, evaluation, n, retries))
 
 
 def as_bytes(episodes: list[Episode]) -> list[tuple]:
@@ -256,7 +262,7 @@ def test_a_bad_value_in_an_evaluation_is_said_to_be_there(parameters: HostParame
 def test_large_finite_observations_are_no_error(parameters: HostParameters) -> None:
     env = make_env("Toy-v0", toy_envs.HORIZON)
     env.unwrapped.observe = lambda: np.full(3, 3e38, np.float32)  # their sum is no float32
-    collector = Collector(env, describe_env(env, "Toy-v0", toy_envs.HORIZON), TANH_GAUSSIAN, 0, keep_hidden=False)
+    collector = Collector(lambda: env, describe_env(env, "Toy-v0", toy_envs.HORIZON), TANH_GAUSSIAN, 0)
     assert len(collector.collect(None, 0, toy_envs.HORIZON)) == 1
 
 
@@ -282,9 +288,9 @@ def test_mujoco_is_brought_back_bit_by_bit(random_parameters: Callable) -> None:
     env_id, horizon = "Ant-v5", 50  # its rewards depend on positions that lag behind its state
     collectors = []
     for _ in range(2):
-        env = make_env(env_id, horizon)
-        spec = describe_env(env, env_id, horizon)
-        collectors.append(Collector(env, spec, TANH_GAUSSIAN, 1, True))
+        make = partial(make_env, env_id, horizon)
+        spec = describe_env(make(), env_id, horizon)
+        collectors.append(Collector(make, spec, TANH_GAUSSIAN, 1, Handling(keep_hidden=True)))
     parameters = random_parameters(spec.obs_dim, 2 * spec.action_dim)
     collectors[0].collect(parameters, 0, 73)
     assert collectors[1].restore(collectors[0].state())
@@ -317,3 +323,60 @@ def test_an_environment_that_raises_on_the_way_back_begins_its_next_episode(para
     one = collector_of()
     one.collect(parameters, 0, 17)
     assert not collector_of("ToyNanStart-v0").restore(one.state())
+
+
+# Faults
+
+
+@pytest.mark.parametrize("env_id", ["ToyNan-v0", "ToyNanReward-v0", "ToyRaises-v0", "ToyInfinite-v0"])
+def test_a_fault_drops_its_episode_whole_and_the_next_one_begins_in_a_new_environment(
+    parameters: HostParameters, env_id: str
+) -> None:
+    # Every environment ends one episode of 10 steps well and breaks at its 13th step.
+    collector = collector_of(env_id, seed=2, retries=1)
+    episodes = collector.collect(parameters, 0, 3 * 13 + 10)
+    assert [episode.length for episode in episodes] == [10, 10, 10, 10]
+    count, sentence = collector.faults()
+    assert (count, f"'{env_id}'" in sentence) == (3, True)
+    # Dropped episodes count, so that the seeds of resets differ from one to the next.
+    fresh = collector_of(seed=2)
+    for number, episode in zip((0, 2, 4, 6), episodes, strict=True):
+        start = fresh._rollout.reset(reset_seed(2, Stream.COLLECT_RESET, number))
+        np.testing.assert_array_equal(episode.obs[0], start)
+
+
+@pytest.mark.parametrize("retries", [0, 1, 4])
+def test_faults_in_a_row_end_the_run_after_so_many(parameters: HostParameters, retries: int) -> None:
+    collector = collector_of("ToyNanStart-v0", retries=retries)
+    assert collector.collect(parameters, 0, retries) == []
+    with pytest.raises(EnvironmentFault, match="nan in its observation"):
+        collector.collect(parameters, 1, 1)
+    assert collector.faults()[0] == retries + 1
+
+
+def test_what_a_broken_interface_returns_is_no_fault_to_be_survived(parameters: HostParameters) -> None:
+    with pytest.raises(DiasterError, match="observation of shape"):
+        collector_of("ToyShape-v0", retries=100).collect(parameters, 0, 100)
+
+
+def test_faults_are_counted_on_after_a_collector_was_restored(parameters: HostParameters) -> None:
+    one, other = (collector_of("ToyNan-v0", retries=1) for _ in range(2))
+    one.collect(parameters, 0, 30)
+    assert one.faults()[0] == 2
+    assert other.restore(one.state())
+    assert other.faults()[0] == 2
+
+
+def test_hidden_rewards_of_a_dropped_episode_are_dropped_with_it(parameters: HostParameters) -> None:
+    collector = collector_of("ToyRaises-v0", keep_hidden=True, retries=1)
+    for episode in collector.collect(parameters, 0, 60):
+        assert episode.hidden_reward is not None and len(episode.hidden_reward) == episode.length
+        assert episode.hidden_reward.sum() == pytest.approx(episode.episode_return, rel=1e-5)
+
+
+def test_an_evaluation_goes_on_without_the_episodes_it_lost_but_not_without_all(parameters: HostParameters) -> None:
+    assert len(evaluation_of("ToyNan-v0", parameters, n=4, retries=2)) == 2
+    with pytest.raises(EnvironmentFault):
+        evaluation_of("ToyNan-v0", parameters, n=4, retries=1)
+    with pytest.raises(EnvironmentFault):
+        evaluation_of("ToyNanStart-v0", parameters, n=2, retries=100)

@@ -460,6 +460,7 @@ SMALL = [
     ("chunk_steps", 0),
     ("checkpoint_every", -1),
     ("workers", -1),
+    ("env_retries", -1),
     ("decomposer.hidden", 0),
     ("decomposer.n_cuts", -1),
     ("decomposer.segment_length", 0),

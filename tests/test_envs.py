@@ -129,7 +129,7 @@ def test_point_maze_works_with_its_dict_of_observation_and_goals() -> None:
     assert (spec.obs_dim, spec.action_dim, spec.horizon) == (8, 2, 300)
     env = make_env("PointMaze_UMaze-v3", 3)
     try:
-        collector = Collector(env, spec._replace(horizon=3), TANH_GAUSSIAN, seed=0, keep_hidden=False)
+        collector = Collector(lambda: env, spec._replace(horizon=3), TANH_GAUSSIAN, seed=0)
         episodes = collector.collect(None, 0, 6)
     finally:
         env.close()

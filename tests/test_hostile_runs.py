@@ -668,7 +668,6 @@ def test_nets_without_finite_numbers_are_loaded_but_not_evaluated(file: str, val
         ('imports = ["../outside/secret"]', "cannot be imported"),
         ('imports = ["..outside"]', "cannot be imported"),
         ('imports = [""]', "cannot be imported"),
-        ('imports = ["lib2to3.__main__"]', "--import"),
         (f'env = "Toy-v{"9" * 5000}"', "unknown environment"),
         ('method = "rrd"', "unknown setting"),
         ('agent = "dqn"', "unknown setting"),
@@ -684,6 +683,17 @@ def test_a_run_of_hostile_settings_is_refused_by_the_command(line: str, words: s
     with little_memory(256):
         assert words in refused("evaluate", run, "--episodes", 1)
     assert contents(run.parent) == before
+
+
+@pytest.mark.parametrize("code", ["raise SystemExit(0)", "1 / 0", "print 1"])
+def test_a_module_that_does_not_let_itself_be_imported_is_refused(
+    code: str, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run.parent / "outside" / "stubborn_module.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(run.parent / "outside")
+    text = (run / CONFIG).read_text(encoding="utf-8")
+    (run / CONFIG).write_text(text.replace('"toy_envs"', '"stubborn_module"'), encoding="utf-8")
+    assert "'stubborn_module' cannot be imported" in refused("evaluate", run)
 
 
 def test_episodes_that_no_memory_can_hold_are_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

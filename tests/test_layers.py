@@ -15,6 +15,7 @@ ORDER = [
     "config",
     "envs",
     "collect",
+    "isolation",
     "workers",
     "evaluate",
     "trees",
@@ -36,7 +37,7 @@ ORDER = [
     "plots",
     "cli",
 ]
-IN_WORKERS = ("errors", "interruption", "types", "acting", "config", "envs", "collect", "workers")
+IN_WORKERS = ("errors", "interruption", "types", "acting", "config", "envs", "collect", "isolation", "workers")
 NO_MODULE = {"__init__", "__main__"}  # the package itself and the way into it
 
 

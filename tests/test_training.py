@@ -92,8 +92,8 @@ def test_hidden_rewards_leave_the_environments_for_the_upper_reference_alone(
     class StopError(Exception):
         pass
 
-    def stop(spec: Any, policy: Any, seeds: Any, imports: Any, workers: Any, keep_hidden: bool = False) -> None:
-        assert keep_hidden == (method == "dense")
+    def stop(spec: Any, policy: Any, seeds: Any, imports: Any, workers: Any, handling: Any) -> None:
+        assert handling.keep_hidden == (method == "dense")
         raise StopError
 
     monkeypatch.setattr("diaster.training.make_fleet", stop)
@@ -269,7 +269,7 @@ def test_seeds_that_never_finished_two_episodes_are_warned_of(
 
 def test_a_run_that_fails_before_its_first_record_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(diaster.DiasterError, match="nan"):
-        train(tmp_path / "new" / "run", "ToyNan-v0")
+        train(tmp_path / "new" / "run", "ToyNan-v0", env_retries=0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -278,3 +278,14 @@ def test_a_directory_that_another_run_takes_meanwhile_is_refused(tmp_path: Path)
     first.claim()
     with pytest.raises(diaster.DiasterError, match="taken by another run"):
         second.claim()
+
+
+def test_episodes_lost_to_faults_are_counted_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train(tmp_path / "run", "ToyRaises-v0", seeds=2, quiet=True)
+    table = run.progress
+    assert run.done
+    # An environment breaks at its 13th step: 9 of the first 120 steps, 18 of 240.
+    assert table.where(seed=1)["faults"].tolist() == [9, 18]
+    said = [line for line in capsys.readouterr().err.splitlines() if "dropped" in line]
+    assert len(said) == 4
+    assert said[3].startswith("warning: 9 episodes were dropped because of seed 1's environment, 18 so far: ")

@@ -6,6 +6,7 @@ import pytest
 import toy_envs
 
 from diaster.acting import CATEGORICAL, EPSILON_GREEDY, NOISY_TANH, TANH_GAUSSIAN, HostPolicy
+from diaster.collect import Handling
 from diaster.envs import describe_env, make_env
 from diaster.errors import DiasterError
 from diaster.types import EnvSpec
@@ -58,8 +59,8 @@ def test_worker_processes_give_the_same_bytes_as_this_process(workers: int, rand
         Request("evaluate", parameters, 0, 2),
         Request("collect", parameters[::-1], 2, 5),
     ]
-    here = answer(LocalFleet(spec, TANH_GAUSSIAN, SEEDS, keep_hidden=False), *requests)
-    there = answer(WorkerFleet(spec, TANH_GAUSSIAN, SEEDS, False, IMPORTS, workers), *requests)
+    here = answer(LocalFleet(spec, TANH_GAUSSIAN, SEEDS), *requests)
+    there = answer(WorkerFleet(spec, TANH_GAUSSIAN, SEEDS, Handling(), IMPORTS, workers), *requests)
     assert flat(there) == flat(here)
     assert [[len(of_seed) for of_seed in reply] for reply in here] == [[2] * 3, [3] * 3, [2] * 3, [1] * 3]
     of_seeds = [flat(of_seed) for of_seed in here[0]]
@@ -76,14 +77,14 @@ def test_every_other_policy_gives_the_same_bytes_in_a_worker(
     spec = spec_of(env_id)
     parameters = [random_parameters(3, outputs, seed, exploration=0.4) for seed in SEEDS]
     requests = [Request("collect", [None, *parameters[1:]], 0, 25), Request("evaluate", parameters, 0, 2)]
-    here = answer(LocalFleet(spec, policy, SEEDS, False), *requests)
-    assert flat(answer(WorkerFleet(spec, policy, SEEDS, False, IMPORTS, 1), *requests)) == flat(here)
+    here = answer(LocalFleet(spec, policy, SEEDS), *requests)
+    assert flat(answer(WorkerFleet(spec, policy, SEEDS, Handling(), IMPORTS, 1), *requests)) == flat(here)
 
 
 @pytest.mark.parametrize("keep_hidden", [False, True])
 def test_hidden_rewards_leave_the_environments_only_where_they_are_asked_for(keep_hidden: bool) -> None:
     spec, request = spec_of("Toy-v0"), Request("collect", [None] * 3, 0, 25)
-    fleets = [make_fleet(spec, TANH_GAUSSIAN, SEEDS, IMPORTS, workers, keep_hidden) for workers in (0, 2)]
+    fleets = [make_fleet(spec, TANH_GAUSSIAN, SEEDS, IMPORTS, workers, Handling(keep_hidden)) for workers in (0, 2)]
     [here], [there] = (answer(fleet, request) for fleet in fleets)
     assert flat(there) == flat(here)
     for episode in (episode for of_seed in there for episode in of_seed):
@@ -102,7 +103,7 @@ def test_there_are_never_more_workers_than_seeds() -> None:
 
 
 def test_closing_a_fleet_ends_its_processes() -> None:
-    fleet = WorkerFleet(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, False, IMPORTS, 1)
+    fleet = WorkerFleet(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, Handling(), IMPORTS, 1)
     fleet.start(Request("collect", [None] * 3, 0, 5))
     fleet.finish()
     fleet.close()
@@ -116,7 +117,7 @@ def test_a_worker_that_dies_is_a_sentence_with_its_exit_code() -> None:
 
 
 def test_a_request_to_a_dead_worker_is_the_same_sentence() -> None:
-    fleet = WorkerFleet(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), False, IMPORTS, 1)
+    fleet = WorkerFleet(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), Handling(), IMPORTS, 1)
     try:
         fleet._processes[0].kill()
         fleet._processes[0].wait()

@@ -1,6 +1,8 @@
 """Tiny environments for the tests, registered when this module is imported (`--import toy_envs`)."""
 
 import os
+import signal
+import time
 from typing import Any
 
 import gymnasium as gym
@@ -155,6 +157,10 @@ class BrokenToy(Toy):
             return place
         if self.fault == "die":
             os._exit(7)
+        if self.fault == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if self.fault == "hang":
+            time.sleep(60)
         if self.fault == "raise":
             raise RuntimeError("the toy fell off the table")
         if self.fault == "nan observation":
@@ -225,5 +231,7 @@ register("ToyInfiniteReward", BrokenToy, fault="infinite reward", at=13)
 register("ToyRewardShape", BrokenToy, fault="reward shape", at=13)
 register("ToyShape", BrokenToy, fault="shape", at=13)
 register("ToyDies", BrokenToy, fault="die", at=13)
+register("ToyCrashes", BrokenToy, fault="crash", at=13)
+register("ToyHangs", BrokenToy, fault="hang", at=13)
 register("ToyRaises", BrokenToy, fault="raise", at=13)
 gym.register("ToyFunction-v0", entry_point=make_toy, max_episode_steps=HORIZON)

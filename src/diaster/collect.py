@@ -6,22 +6,43 @@ makes no difference which seeds are stepped by which process.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from diaster.acting import HostParameters, HostPolicy, random_actions
 from diaster.envs import TRUE_REWARD, Env, one_line
-from diaster.errors import DiasterError
+from diaster.errors import DiasterError, EnvironmentFault
 from diaster.types import EnvSpec, Episode, EvaluationEpisode, FloatArray, Stream, host_random, reset_seed
+
+MakeEnv = Callable[[], Any]  # an environment, or what speaks like one
+
+
+class Handling(NamedTuple):
+    """How environments are treated."""
+
+    keep_hidden: bool = False
+    """Let collected episodes carry the hidden rewards of their steps."""
+    retries: int = 0
+    """Faults in a row that are survived."""
+    isolate: bool = False
+    """Step each in a process of its own."""
+    step_seconds: float = 60.0
+    """The longest time a step may take there."""
+
+
+ORDINARY = Handling()
 
 
 class CollectorState(NamedTuple):
     """Where a collector stands: the episode under way, from which its environment can be brought back."""
 
     episodes: int  # begun so far
+    faults: int  # episodes dropped so far
+    in_a_row: int  # of them, since the last episode that ended well
     obs: FloatArray  # [l+1, D] of the episode under way; [0, D] where none is
     action: FloatArray  # [l, A]
     hidden_reward: FloatArray  # [l]; [0] where hidden rewards are not kept
@@ -30,37 +51,52 @@ class CollectorState(NamedTuple):
 class Rollout:
     """One environment, reset by seed and stepped with the nets' actions; bad values are named, never passed on."""
 
-    def __init__(self, env: Env, spec: EnvSpec, role: str) -> None:
-        self._env, self._spec, self._role = env, spec, role
+    def __init__(self, make: MakeEnv, spec: EnvSpec, role: str) -> None:
+        self._make, self._spec, self._role = make, spec, role
+        self._env: Env | None = None
         self._steps = 0
         self._obs: list[FloatArray] = []
         self._actions: list[FloatArray] = []
         self.info: dict[str, Any] = {}
 
     def reset(self, seed: int) -> FloatArray:
+        if self._env is None:
+            self._env = self._make()
         try:
             obs, self.info = self._env.reset(seed=seed)
+        except DiasterError:
+            raise
         except Exception as error:  # whatever the environment's own code raises
-            raise self._error(f"raised {one_line(error)} in the reset after") from error
+            raise self._fault(f"raised {one_line(error)} in the reset after") from error
         self._obs, self._actions = [self._checked(obs)], []
         return self._obs[0]
 
     def step(self, action: FloatArray) -> tuple[FloatArray, Episode | None]:
         """The next observation and, where it was the last one, the finished episode."""
+        assert self._env is not None, "reset first"
         self._steps += 1
         try:
             obs, reward, terminated, truncated, self.info = self._env.step(self._spec.to_env(action))
+        except DiasterError:
+            raise
         except Exception as error:
-            raise self._error(f"raised {one_line(error)} at") from error
+            raise self._fault(f"raised {one_line(error)} at") from error
         value = float(reward)
         if not math.isfinite(value):
-            raise self._error(f"returned a reward of {value} at")
+            raise self._fault(f"returned a reward of {value} at")
         checked = self._checked(obs)
         self._obs.append(checked)
         self._actions.append(action)
         if not (terminated or truncated):
             return checked, None
         return checked, Episode(np.stack(self._obs), np.stack(self._actions), value, bool(terminated))
+
+    def close(self) -> None:
+        """Let the environment go; the next reset makes a new one."""
+        env, self._env = self._env, None
+        if env is not None:
+            with contextlib.suppress(Exception):  # one that is broken may not even close
+                env.close()
 
     def under_way(self) -> tuple[FloatArray, FloatArray]:
         """Observations and actions of the episode since its reset."""
@@ -79,11 +115,17 @@ class Rollout:
         if not math.isfinite(float(array.sum(dtype=np.float64))):  # cheaper than isfinite().all() for small arrays
             bad = np.flatnonzero(~np.isfinite(array))
             if bad.size:
-                raise self._error(f"returned {array[bad[0]]} in its observation (entry {bad[0]}) at")
+                raise self._fault(f"returned {array[bad[0]]} in its observation (entry {bad[0]}) at")
         return array
 
     def _error(self, what: str) -> DiasterError:
-        return DiasterError(
+        return DiasterError(self._sentence(what))
+
+    def _fault(self, what: str) -> EnvironmentFault:
+        return EnvironmentFault(self._sentence(what))
+
+    def _sentence(self, what: str) -> str:
+        return (
             f"the environment '{self._spec.id}' {what} {self._role} step {self._steps}; "
             "check the environment at that step."
         )
@@ -92,41 +134,72 @@ class Rollout:
 class Collector:
     """The training environment of one seed, with the episode that is under way."""
 
-    def __init__(self, env: Env, spec: EnvSpec, policy: HostPolicy, seed: int, keep_hidden: bool) -> None:
-        self._rollout = Rollout(env, spec, f"seed {seed}'s training")
+    def __init__(
+        self, make: MakeEnv, spec: EnvSpec, policy: HostPolicy, seed: int, handling: Handling = ORDINARY
+    ) -> None:
+        self._rollout = Rollout(make, spec, f"seed {seed}'s training")
         self._spec, self._policy, self._seed = spec, policy, seed
-        self._keep_hidden, self._hidden_rewards = keep_hidden, list[float]()
+        self._keep_hidden, self._hidden_rewards = handling.keep_hidden, list[float]()
+        self._retries, self._faults, self._in_a_row = handling.retries, 0, 0
+        self._last_fault = ""
         self._episodes = 0
         self._obs: FloatArray | None = None
 
     def collect(self, parameters: HostParameters | None, chunk: int, n_steps: int) -> list[Episode]:
-        """Take n steps with the policy, or uniformly at random where there is none yet; returns finished episodes."""
+        """Take n steps with the policy, or uniformly at random where there is none yet; returns finished episodes.
+
+        A fault of the environment takes a step as well: its episode is dropped whole and the next one begins.
+        """
         random = host_random(self._seed, Stream.COLLECT_ACTION, chunk)
         draw_all = random_actions if parameters is None else self._policy.draw
         finished = []
         for draw in draw_all(random, n_steps, self._spec):
-            if self._obs is None:
-                self._obs = self._rollout.reset(reset_seed(self._seed, Stream.COLLECT_RESET, self._episodes))
-                self._episodes += 1
-            action = draw if parameters is None else self._policy.act(parameters, self._obs, draw)
-            self._obs, episode = self._rollout.step(action)
-            if self._keep_hidden:
-                self._hidden_rewards.append(self._rollout.info[TRUE_REWARD])
+            try:
+                episode = self._step(parameters, draw)
+            except EnvironmentFault as fault:
+                self._faults, self._in_a_row, self._last_fault = self._faults + 1, self._in_a_row + 1, str(fault)
+                if self._in_a_row > self._retries:
+                    raise
+                self._rollout.close()
+                self._obs, self._hidden_rewards = None, []
+                continue
             if episode is not None:
-                if self._keep_hidden:
-                    episode = episode._replace(hidden_reward=np.asarray(self._hidden_rewards, np.float32))
-                    self._hidden_rewards = []
+                self._in_a_row = 0
                 finished.append(episode)
-                self._obs = None
         return finished
+
+    def _step(self, parameters: HostParameters | None, draw: FloatArray) -> Episode | None:
+        """One step, after a reset where one is needed, and the episode if it has ended."""
+        if self._obs is None:
+            number, self._episodes = self._episodes, self._episodes + 1
+            self._obs = self._rollout.reset(reset_seed(self._seed, Stream.COLLECT_RESET, number))
+        action = draw if parameters is None else self._policy.act(parameters, self._obs, draw)
+        self._obs, episode = self._rollout.step(action)
+        if self._keep_hidden:
+            self._hidden_rewards.append(self._rollout.info[TRUE_REWARD])
+        if episode is not None:
+            self._obs = None
+            if self._keep_hidden:
+                episode = episode._replace(hidden_reward=np.asarray(self._hidden_rewards, np.float32))
+                self._hidden_rewards = []
+        return episode
+
+    def faults(self) -> tuple[int, str]:
+        """How many episodes were dropped, and what was wrong with the last."""
+        return self._faults, self._last_fault
+
+    def close(self) -> None:
+        """Let the environment go."""
+        self._rollout.close()
 
     def state(self) -> CollectorState:
         """What `restore` needs. The environment's own state is not in it: it follows from the reset and the actions."""
         hidden = np.asarray(self._hidden_rewards, np.float32)
+        counts = self._episodes, self._faults, self._in_a_row
         if self._obs is None:
             empty = np.zeros((0, self._spec.obs_dim), np.float32), np.zeros((0, self._spec.action_dim), np.float32)
-            return CollectorState(self._episodes, *empty, hidden)
-        return CollectorState(self._episodes, *self._rollout.under_way(), hidden)
+            return CollectorState(*counts, *empty, hidden)
+        return CollectorState(*counts, *self._rollout.under_way(), hidden)
 
     def restore(self, state: CollectorState) -> bool:
         """Bring the environment back by taking the episode's actions again from its reset.
@@ -134,7 +207,8 @@ class Collector:
         Returns whether that led through the same observations, bit by bit. If not, the episode is dropped and the
         next one begins afresh.
         """
-        self._episodes, self._obs, self._hidden_rewards = state.episodes, None, []
+        self._episodes, self._faults, self._in_a_row = state.episodes, state.faults, state.in_a_row
+        self._obs, self._hidden_rewards = None, []
         if len(state.obs) == 0:
             return True
         try:
@@ -159,17 +233,36 @@ class Collector:
 
 
 def evaluation_episodes(
-    env: Env, spec: EnvSpec, policy: HostPolicy, parameters: HostParameters, seed: int, evaluation: int, n_episodes: int
+    rollout: Rollout,
+    policy: HostPolicy,
+    parameters: HostParameters,
+    seed: int,
+    evaluation: int,
+    n_episodes: int,
+    retries: int = 0,
 ) -> Iterator[EvaluationEpisode]:
-    """Deterministic episodes of an evaluation, each from a seed of its own."""
-    rollout = Rollout(env, spec, f"seed {seed}'s evaluation")
+    """Deterministic episodes of an evaluation, each from a seed of its own; some may be lost to faults, but not all."""
+    faults = 0
     for number in range(n_episodes):
-        obs = rollout.reset(reset_seed(seed, Stream.EVALUATE_RESET, evaluation, number))
-        episode, hidden_rewards = None, []
-        while episode is None:
-            obs, episode = rollout.step(policy.act(parameters, obs, None))
-            hidden_rewards.append(rollout.info[TRUE_REWARD])
-        true_reward = np.asarray(hidden_rewards, np.float32)
-        # An environment that speaks at the end alone is episodic by nature: it has no step reward to compare with.
-        hidden = bool(true_reward[:-1].any()) or len(true_reward) == 1 or true_reward[-1] == 0.0
-        yield EvaluationEpisode(episode, true_reward if hidden else None)
+        start = reset_seed(seed, Stream.EVALUATE_RESET, evaluation, number)
+        try:
+            yield _evaluation_episode(rollout, policy, parameters, start)
+        except EnvironmentFault:
+            faults += 1
+            if faults > retries or faults == n_episodes:
+                raise
+            rollout.close()
+
+
+def _evaluation_episode(
+    rollout: Rollout, policy: HostPolicy, parameters: HostParameters, seed: int
+) -> EvaluationEpisode:
+    obs = rollout.reset(seed)
+    episode, hidden_rewards = None, []
+    while episode is None:
+        obs, episode = rollout.step(policy.act(parameters, obs, None))
+        hidden_rewards.append(rollout.info[TRUE_REWARD])
+    true_reward = np.asarray(hidden_rewards, np.float32)
+    # An environment that speaks at the end alone is episodic by nature: it has no step reward to compare with.
+    hidden = bool(true_reward[:-1].any()) or len(true_reward) == 1 or true_reward[-1] == 0.0
+    return EvaluationEpisode(episode, true_reward if hidden else None)

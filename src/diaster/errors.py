@@ -23,6 +23,10 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
+class EnvironmentFault(DiasterError):  # noqa: N818 - the error is the environment's
+    """An environment raised, died, hung or returned no finite number. Its episode can be dropped and the run go on."""
+
+
 class Stopped(Exception):  # noqa: N818 - it is none
     """A run ended early because a signal asked for it. Its text says how to go on."""
 

@@ -14,6 +14,7 @@ import contextlib
 import csv
 import io
 import json
+import math
 import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,6 +54,7 @@ RESULTS = (
 METRICS = (
     "return_scale", "sub_loss", "step_loss", "return_loss", "auxiliary_loss",
     "critic_loss", "actor_loss", "q_value", "entropy", "temperature", "exploration",
+    "faults",
 )  # fmt: skip
 COLUMNS = RESULTS + METRICS
 WHOLE_NUMBERS = {"step": range(2**63), "seed": range(2**32), "episodes": range(2**63)}
@@ -243,26 +245,28 @@ def _parse_progress(lines: Iterator[list[str]]) -> Table:
     # Tables without rows have all columns; an earlier version may have had fewer metrics.
     places = {name: header.index(name) for name in COLUMNS if name in header}
     columns: dict[str, array[Any]] = {name: array("q" if name in WHOLE_NUMBERS else "d") for name in places}
+    cells = [(columns[name].append, place, WHOLE_NUMBERS.get(name)) for name, place in places.items()]
     for number, row in enumerate(filter(None, lines), start=1):
         if number > MOST_ROWS:
             raise ValueError(f"it has more than {MOST_ROWS:,} rows")
         if len(row) != len(header):
             raise ValueError(f"row {number} has {len(row)} cells and the header {len(header)}")
-        for name, place in places.items():
-            columns[name].append(_cell(name, row[place], number))
+        try:
+            for append, place, allowed in cells:
+                text = row[place]
+                append(_whole(text, allowed) if allowed else float(text) if text else math.nan)
+        except ValueError:
+            raise ValueError(f"row {number} has the cell '{text[:50]}', which is no number of its column") from None
     if not columns["step"]:
         columns |= {name: array("d") for name in COLUMNS if name not in columns}
     return Table({name: np.array(columns[name]) for name in COLUMNS if name in columns})
 
 
-def _cell(name: str, text: str, row: int) -> float | int:
-    """The number in a cell; a whole one has a range, another may be left out."""
-    try:
-        value = int(text) if name in WHOLE_NUMBERS else float(text or "nan")
-    except ValueError:
-        raise ValueError(f"{name} in row {row} is no number") from None
-    if name in WHOLE_NUMBERS and value not in WHOLE_NUMBERS[name]:
-        raise ValueError(f"{name} in row {row} is out of range")
+def _whole(text: str, allowed: range) -> int:
+    """The whole number in a cell, if it is one that its column can have."""
+    value = int(text)
+    if value not in allowed:
+        raise ValueError
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from diaster.acting import HostParameters
-from diaster.collect import evaluation_episodes
+from diaster.collect import Rollout, evaluation_episodes
 from diaster.config import RunConfig
 from diaster.envs import describe_env, find_horizon, import_modules, make_env, raw_observation_space
 from diaster.errors import DiasterError
@@ -125,14 +126,14 @@ class Run:
 
     def _evaluate_one(self, seed: int, episodes: int) -> tuple[ReturnStatistics, Diagnostics]:
         position = self._position(seed)
-        env = make_env(self.config.env, self._horizon)
+        rollout = Rollout(partial(make_env, self.config.env, self._horizon), self.spec, f"seed {seed}'s evaluation")
         try:
             acting, parameters = self._agent.acting, self._parameters(position)
             seen: list[EvaluationEpisode] = list(
-                evaluation_episodes(env, self.spec, acting, parameters, seed, AFTER_THE_RUN, episodes)
+                evaluation_episodes(rollout, acting, parameters, seed, AFTER_THE_RUN, episodes)
             )
         finally:
-            env.close()
+            rollout.close()
         state = self._state(position)
         rewards = self._reward_model.of_episodes(state, seen)
         return return_statistics(seen), diagnose(seen, rewards)

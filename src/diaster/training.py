@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diaster.checkpoint import DIRECTORY, CheckpointWriter, Snapshot, read_checkpoint, remove_all
-from diaster.collect import CollectorState
+from diaster.collect import CollectorState, Handling
 from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, Schedule, build_config, validate, write_toml
 from diaster.envs import describe_env, find_horizon, import_modules, make_env
 from diaster.errors import DiasterError, Stopped
@@ -43,7 +43,7 @@ LATE = 0.5
 CHECKPOINT_SECONDS = 300.0
 MOST_UNWRITTEN = 512 << 20  # bytes of the replay that wait on the host for the next checkpoint
 BOARD = "tensorboard"
-COLLECTOR_ARRAYS = CollectorState._fields[1:]
+COLLECTOR_COUNTS, COLLECTOR_ARRAYS = CollectorState._fields[:3], CollectorState._fields[3:]
 
 
 def train(
@@ -128,10 +128,15 @@ class Trainer:
         self._interruption, self._capacity = interruption, capacity
         decomposer, agent = make_decomposer(config, spec.horizon), make_agent(config, spec)
         # The hidden rewards leave the environments for the upper reference alone, and only under its own name.
-        keep_hidden = decomposer.is_hidden_reward and config.method == "dense"
+        handling = Handling(
+            keep_hidden=decomposer.is_hidden_reward and config.method == "dense",
+            retries=config.env_retries,
+            isolate=config.isolate_envs,
+            step_seconds=config.step_seconds,
+        )
         self._learner = Learner(decomposer, agent, spec, config.seeds, capacity, config.learner.batch_size, device)
         self._rewards = RewardModel(decomposer, spec.horizon)
-        self._fleet: Fleet = make_fleet(spec, agent.acting, config.seeds, config.imports, config.workers, keep_hidden)
+        self._fleet: Fleet = make_fleet(spec, agent.acting, config.seeds, config.imports, config.workers, handling)
         n_seeds = len(config.seeds)
         self._checkpoints: CheckpointWriter | None = None
         if config.checkpoint_every != 0:
@@ -145,6 +150,7 @@ class Trainer:
         self._last_rows: list[Row] = []
         self._decomposer_updates = self._agent_updates = 0
         self._warned = False
+        self._faults = [0] * n_seeds  # that have been reported
         self._start = start
         self._first_learning: float | None = None
         self._restored_chunk: int | None = None
@@ -201,10 +207,10 @@ class Trainer:
         for name in [name for name in arrays if name.startswith("metrics.")]:
             _, number, metric = name.split(".", 2)
             metrics[int(number)][metric] = arrays.pop(name)
-        collectors = [
-            CollectorState(episodes, *(arrays.pop(f"collector.{position}.{name}") for name in COLLECTOR_ARRAYS))
-            for position, episodes in enumerate(facts.begun_episodes)
-        ]
+        collectors = []
+        for position, counts in enumerate(facts.collectors):
+            of_seed: dict[str, Any] = {name: arrays.pop(f"collector.{position}.{name}") for name in COLLECTOR_ARRAYS}
+            collectors.append(CollectorState(**dict(zip(COLLECTOR_COUNTS, counts, strict=True)), **of_seed))
         check_tensors(arrays, expected, directory)
         stores = [
             refill_store(self._capacity, self._spec.obs_dim, self._spec.action_dim, first, episodes)
@@ -223,6 +229,7 @@ class Trainer:
         for recent, returns in zip(self._recent_returns, facts.recent_returns, strict=True):
             recent.extend(returns)
         self._episodes = np.array(facts.episodes, int)
+        self._faults = facts.faults
         self._evaluations, self._metrics, self._warned = facts.evaluations, metrics, facts.warned
         self._decomposer_updates, self._agent_updates = facts.decomposer_updates, facts.agent_updates
         self._writer.rows = facts.rows
@@ -275,7 +282,8 @@ class Trainer:
             chunk=chunk,
             seconds=time.perf_counter() - self._start,
             episodes=self._episodes.tolist(),
-            begun_episodes=[state.episodes for state in collectors],
+            collectors=[[getattr(state, name) for name in COLLECTOR_COUNTS] for state in collectors],
+            faults=self._faults,
             recent_returns=[list(recent) for recent in self._recent_returns],
             evaluations=self._evaluations,
             held_out_stride=self._held_out[0].stride,
@@ -340,12 +348,13 @@ class Trainer:
         config = self._config
         policies = self._learner.policies()
         self._fleet.start(Request("evaluate", policies, self._evaluations, config.evaluation.episodes))
-        rows: list[Row] = []
-        metrics = mean_metrics(self._metrics)
-        self._metrics = []
         finished = self._fleet.finish()
         if self._checkpoints is not None:
             self._checkpoints.add_evaluation(self._evaluations, finished)
+        self._report_faults()
+        rows: list[Row] = []
+        metrics = mean_metrics(self._metrics)
+        self._metrics = []
         for position, episodes in enumerate(finished):
             held_out = self._held_out[position].add(self._evaluations, episodes)
             state = self._learner.decomposer_state(position)
@@ -360,6 +369,7 @@ class Trainer:
                     **diagnose(held_out, rewards)._asdict(),
                     "training_return": float(np.mean(recent)) if recent else float("nan"),
                     **{name: float(values[position]) for name, values in metrics.items()},
+                    "faults": self._faults[position],
                 }
             )
         self._evaluations += 1
@@ -369,6 +379,19 @@ class Trainer:
         self._warn_of_poor_fit(end, rows)
         if self._board is not None:
             self._board.add(rows)
+
+    def _report_faults(self) -> None:
+        """Say which environments have lost episodes since the last evaluation."""
+        self._fleet.start(Request("faults", [None] * len(self._faults)))
+        for position, (count, sentence) in enumerate(self._fleet.finish()):
+            new = count - self._faults[position]
+            if new > 0:
+                self._faults[position] = count
+                plural = "s were" if new > 1 else " was"
+                self._reporter.warn(
+                    f"{new} episode{plural} dropped because of seed {self._config.seeds[position]}'s environment, "
+                    f"{count} so far: {sentence}"
+                )
 
     def _warn_of_poor_fit(self, end: int, rows: Sequence[Row]) -> None:
         fits = [row["fit_r2"] for row in rows if row["fit_r2"] == row["fit_r2"]]
@@ -415,7 +438,8 @@ class TrainerFacts(NamedTuple):
     """The chunk that was stored last; it has not been learnt from."""
     seconds: float
     episodes: list[int]
-    begun_episodes: list[int]
+    collectors: list[list[Any]]
+    faults: list[int]
     recent_returns: list[list[float]]
     evaluations: int
     held_out_stride: int

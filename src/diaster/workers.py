@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, Protocol
 
@@ -21,10 +22,11 @@ import gymnasium as gym
 from threadpoolctl import threadpool_limits
 
 from diaster.acting import POLICIES, HostParameters, HostPolicy
-from diaster.collect import Collector, CollectorState, evaluation_episodes
-from diaster.envs import Env, gym_spec, import_modules, make_env
+from diaster.collect import ORDINARY, Collector, CollectorState, Handling, MakeEnv, Rollout, evaluation_episodes
+from diaster.envs import gym_spec, import_modules, make_env
 from diaster.errors import DiasterError
 from diaster.interruption import SIGNALS
+from diaster.isolation import IsolatedEnv
 from diaster.types import EnvSpec
 
 
@@ -36,16 +38,16 @@ class Job(NamedTuple):
     imports: tuple[str, ...]
     policy: str  # its name in acting.py
     seeds: tuple[int, ...]
-    keep_hidden: bool
+    handling: Handling
 
 
 class Request(NamedTuple):
     """Collect so many steps, or evaluate so many episodes, with one policy per seed of the worker.
 
-    `state` asks where every collector stands; `restore` brings them to such states.
+    `state` asks where every collector stands, `faults` for what it dropped; `restore` brings them to such states.
     """
 
-    kind: str  # "collect" | "evaluate" | "state" | "restore"
+    kind: str  # "collect" | "evaluate" | "state" | "faults" | "restore"
     parameters: Sequence[HostParameters | CollectorState | None]  # of every seed
     number: int = 0  # of the chunk or of the evaluation
     amount: int = 0
@@ -62,23 +64,14 @@ class Fleet(Protocol):
 
 
 class SeedEnvs:
-    """Training and evaluation environment of some seeds, in this process."""
+    """Training and evaluation environment of some seeds, in this process or behind it."""
 
     def __init__(
-        self,
-        envs: Sequence[tuple[Env, Env]],
-        spec: EnvSpec,
-        policy: HostPolicy,
-        seeds: Sequence[int],
-        keep_hidden: bool,
+        self, make: MakeEnv, spec: EnvSpec, policy: HostPolicy, seeds: Sequence[int], handling: Handling
     ) -> None:
-        self._spec, self._policy, self._seeds = spec, policy, seeds
-        self._training_envs = [training for training, _ in envs]
-        self._evaluation_envs = [evaluation for _, evaluation in envs]
-        self._collectors = [
-            Collector(env, spec, policy, seed, keep_hidden)
-            for env, seed in zip(self._training_envs, seeds, strict=True)
-        ]
+        self._policy, self._seeds, self._retries = policy, seeds, handling.retries
+        self._collectors = [Collector(make, spec, policy, seed, handling) for seed in seeds]
+        self._evaluations = [Rollout(make, spec, f"seed {seed}'s evaluation") for seed in seeds]
 
     def answer(self, request: Request) -> list[Any]:
         """One result per seed: finished episodes, those of an evaluation, a state, or whether one was restored."""
@@ -91,25 +84,40 @@ class SeedEnvs:
         collector, given = self._collectors[position], request.parameters[position]
         if request.kind == "state":
             return collector.state()
+        if request.kind == "faults":
+            return collector.faults()
         if isinstance(given, CollectorState):
             return collector.restore(given)
         if request.kind == "collect":
             return collector.collect(given, request.number, request.amount)
         assert given is not None, "an evaluation needs a policy"
-        env, seed = self._evaluation_envs[position], self._seeds[position]
-        return list(evaluation_episodes(env, self._spec, self._policy, given, seed, request.number, request.amount))
+        rollout, seed = self._evaluations[position], self._seeds[position]
+        episodes = evaluation_episodes(
+            rollout, self._policy, given, seed, request.number, request.amount, self._retries
+        )
+        return list(episodes)
 
     def close(self) -> None:
-        for env in (*self._training_envs, *self._evaluation_envs):
-            env.close()
+        for collector, evaluation in zip(self._collectors, self._evaluations, strict=True):
+            collector.close()
+            evaluation.close()
 
 
 class LocalFleet:
     """All seeds in this process; learning goes on underneath because JAX computes in the background."""
 
-    def __init__(self, spec: EnvSpec, policy: HostPolicy, seeds: Sequence[int], keep_hidden: bool) -> None:
-        envs = [(make_env(spec.id, spec.horizon), make_env(spec.id, spec.horizon)) for _ in seeds]
-        self._envs = SeedEnvs(envs, spec, policy, seeds, keep_hidden)
+    def __init__(
+        self,
+        spec: EnvSpec,
+        policy: HostPolicy,
+        seeds: Sequence[int],
+        handling: Handling = ORDINARY,
+        imports: Sequence[str] = (),
+    ) -> None:
+        make: MakeEnv = partial(make_env, spec.id, spec.horizon)
+        if handling.isolate:
+            make = isolated(gym_spec(spec.id).to_json(), spec.horizon, imports, handling)
+        self._envs = SeedEnvs(make, spec, policy, seeds, handling)
         self._request: Request | None = None
 
     def start(self, request: Request) -> None:
@@ -131,7 +139,7 @@ class WorkerFleet:
         spec: EnvSpec,
         policy: HostPolicy,
         seeds: Sequence[int],
-        keep_hidden: bool,
+        handling: Handling,
         imports: Sequence[str],
         n: int,
     ) -> None:
@@ -153,7 +161,7 @@ class WorkerFleet:
             theirs.close()
             connection = Connection(ours.detach())
             names = tuple(seeds[position] for position in share)
-            connection.send(Job(env_json, spec, tuple(imports), policy.name, names, keep_hidden))
+            connection.send(Job(env_json, spec, tuple(imports), policy.name, names, handling))
             self._processes.append(process)
             self._connections.append(connection)
 
@@ -196,26 +204,28 @@ def make_fleet(
     seeds: Sequence[int],
     imports: Sequence[str],
     workers: int | str,
-    keep_hidden: bool = False,
+    handling: Handling = ORDINARY,
 ) -> Fleet:
-    """The environments of all seeds, in as many processes as the machine has use for.
-
-    `keep_hidden` lets collected episodes carry the hidden rewards of their steps.
-    """
+    """The environments of all seeds, in as many processes as the machine has use for."""
     portable = _is_portable(spec.id)
     if workers == "auto":
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         # One seed is hidden behind learning; on two cores learning takes both, and a process would gain nothing.
         workers = min(len(seeds), cores - 1) if len(seeds) > 1 and cores > 2 and portable else 0
     assert isinstance(workers, int)
-    if workers == 0:
-        return LocalFleet(spec, policy, seeds, keep_hidden)
-    if not portable:
+    if (workers > 0 or handling.isolate) and not portable:
         raise DiasterError(
-            f"'{spec.id}' cannot be made in other processes; use --workers 0, or register it by a 'module:Class' "
-            "text and with arguments that JSON can hold."
+            f"'{spec.id}' cannot be made in other processes; use --workers 0 without --isolate-envs, or register it by "
+            "a 'module:Class' text and with arguments that JSON can hold."
         )
-    return WorkerFleet(spec, policy, seeds, keep_hidden, imports, min(workers, len(seeds)))
+    if workers == 0:
+        return LocalFleet(spec, policy, seeds, handling, imports)
+    return WorkerFleet(spec, policy, seeds, handling, imports, min(workers, len(seeds)))
+
+
+def isolated(env_json: str, horizon: int, imports: Sequence[str], handling: Handling) -> MakeEnv:
+    """How to make an environment in a process of its own."""
+    return partial(IsolatedEnv, env_json, horizon, imports, handling.step_seconds)
 
 
 def _is_portable(env_id: str) -> bool:
@@ -243,10 +253,10 @@ def serve(connection: Connection) -> None:
                 if envs is None:
                     import_modules(job.imports)
                     env_spec = gym.envs.registration.EnvSpec.from_json(job.env_json)
-                    made = [
-                        (make_env(env_spec, job.spec.horizon), make_env(env_spec, job.spec.horizon)) for _ in job.seeds
-                    ]
-                    envs = SeedEnvs(made, job.spec, POLICIES[job.policy], job.seeds, job.keep_hidden)
+                    make: MakeEnv = partial(make_env, env_spec, job.spec.horizon)
+                    if job.handling.isolate:
+                        make = isolated(job.env_json, job.spec.horizon, job.imports, job.handling)
+                    envs = SeedEnvs(make, job.spec, POLICIES[job.policy], job.seeds, job.handling)
                 connection.send(envs.answer(request))
             except DiasterError as error:
                 connection.send(error)

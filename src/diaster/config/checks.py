@@ -73,6 +73,7 @@ _AT_LEAST: dict[str, float] = {
     "chunk_steps": 1,
     "checkpoint_every": 0,
     "workers": 0,
+    "env_retries": 0,
     "decomposer.hidden": 1,
     "decomposer.n_cuts": 0,
     "decomposer.segment_length": 1,
@@ -111,6 +112,7 @@ _AT_MOST: dict[str, int] = {
     "learner.hidden": 65_536,
 }
 _ABOVE_ZERO = (
+    "step_seconds",
     "decomposer.learning_rate",
     "decomposer.return_scale",
     "learner.learning_rate",

@@ -101,6 +101,12 @@ class RunConfig:
     """Where learning runs; auto takes a GPU if there is one. Environments and acting stay on the CPU."""
     workers: int | Auto = "auto"
     """Processes that step environments; 0 steps them in this process. The result does not depend on it."""
+    env_retries: int = 3
+    """Faults of an environment in a row (it raised, died, hung, gave NaN) that are survived; episodes are dropped."""
+    isolate_envs: bool = False
+    """Step every environment in a process of its own, so that one that dies or hangs takes nothing with it."""
+    step_seconds: float = 60.0
+    """With isolate_envs: the longest time a step or a reset may take."""
     imports: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(name="import", metavar="MODULE")]] = ()
     """A module to import first, for the environments it registers."""
     decomposer: MethodConfig = field(default_factory=DiasterConfig)
