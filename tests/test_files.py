@@ -182,14 +182,33 @@ def test_a_json_object_is_read(tmp_path: Path) -> None:
         (b'{"a": ' + b"9" * 5000 + b"}", "not valid JSON"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a":' * 100_000, "nested too deeply"),
+        (b'{"a": ' + b"[" * 50 + b"1" + b"]" * 50 + b"}", "nested too deeply"),
         (b'{"a": 1, "a": 2}', "one name twice"),
     ],
-    ids=["nothing", "bytes", "list", "null", "NaN", "Infinity", "1e999", "digits", "lists", "objects", "twice"],
+    ids=[
+        "nothing",
+        "bytes",
+        "list",
+        "null",
+        "NaN",
+        "Infinity",
+        "1e999",
+        "digits",
+        "lists",
+        "objects",
+        "levels",
+        "twice",
+    ],
 )
 def test_json_that_is_no_object_of_finite_numbers_is_a_sentence(content: bytes, words: str, tmp_path: Path) -> None:
     path = written(tmp_path / "file", content)
     sentence = refusal(read_json, path, 10**6)
     assert sentence.startswith(f"'{path}' is damaged: ") and words in sentence
+
+
+def test_json_may_be_nested_as_deeply_as_anybody_writes_it(tmp_path: Path) -> None:
+    content = b'{"a": ' + b"[" * 40 + b"1" + b"]" * 40 + b"}"
+    assert read_json(written(tmp_path / "file", content), 1000)["a"][0]
 
 
 def test_json_may_hold_nan_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import diaster
 from diaster import learner as learner_module
 from diaster import registry
 from diaster.config import METHOD_CONFIGS, build_config
+from diaster.errors import DiasterError
 from diaster.records import DECOMPOSER, POLICY, PROGRESS, RunWriter, read_tensors
 from diaster.report import Silent
 from diaster.run import Run
@@ -289,3 +290,64 @@ def test_episodes_lost_to_faults_are_counted_and_reported(tmp_path: Path, capsys
     said = [line for line in capsys.readouterr().err.splitlines() if "dropped" in line]
     assert len(said) == 4
     assert said[3].startswith("warning: 9 episodes were dropped because of seed 1's environment, 18 so far: ")
+
+
+# Nets that diverge
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Puts NaN into an agent's net of one seed after so many calls of its learning."""
+
+    def inject(position: int, *calls: int) -> None:
+        fit, made = learner_module.Learner.fit_agent, []
+
+        def fit_agent(self: Any, *arguments: Any) -> Any:
+            metrics = fit(self, *arguments)
+            made.append(None)
+            if len(made) in calls:
+                agent = jax.tree.map(
+                    lambda leaf: leaf.at[position].set(np.nan) if leaf.dtype == np.float32 else leaf, self.state.agent
+                )
+                self.state = self.state._replace(agent=agent)
+            return metrics
+
+        monkeypatch.setattr(learner_module.Learner, "fit_agent", fit_agent)
+
+    return inject
+
+
+@pytest.mark.parametrize("settings", [{}, {"decomposer": {"reward_source": "difference", "relabel_every": 20}}])
+def test_a_seed_that_diverges_goes_back_and_the_others_keep_every_byte(
+    tmp_path: Path, poison: Any, capsys: pytest.CaptureFixture[str], settings: dict[str, Any]
+) -> None:
+    sound = train(tmp_path / "sound", seeds=2, **settings)
+    capsys.readouterr()
+    poison(1, 2, 4)
+    mended = train(tmp_path / "mended", seeds=2, **settings)
+    said = [line for line in capsys.readouterr().err.splitlines() if "diverged" in line]
+    assert [line.split(" time")[0].split()[-1] for line in said] == ["first", "second"]
+    assert all("the nets of seed 1 have" in line for line in said)
+    for name in (POLICY, DECOMPOSER):
+        one, other = (read_tensors(run.path / name) for run in (sound, mended))
+        for key in one:
+            np.testing.assert_array_equal(one[key][0], other[key][0])
+            assert np.isfinite(other[key]).all()
+    assert sound.progress.where(seed=0).rows()[-1] == pytest.approx(
+        mended.progress.where(seed=0).rows()[-1], nan_ok=True
+    )
+
+
+def test_a_seed_that_diverges_again_and_again_ends_the_run_with_a_diagnosis(tmp_path: Path, poison: Any) -> None:
+    poison(0, *range(1, 100))
+    with pytest.raises(DiasterError, match=r"seed 0 have diverged 4 times .* lower --learner.learning-rate"):
+        train(tmp_path / "run")
+
+
+def test_a_seed_that_went_back_draws_other_random_numbers(tmp_path: Path, poison: Any) -> None:
+    # Poisoned in its first learning it goes back to its beginning, and learns the same from there but for its draws.
+    sound = train(tmp_path / "sound", evaluation={"every": 240})
+    poison(0, 1)
+    mended = train(tmp_path / "mended", evaluation={"every": 240})
+    weights = [read_tensors(run.path / POLICY)["layers.0.weight"] for run in (sound, mended)]
+    assert not np.array_equal(*weights)

@@ -60,7 +60,7 @@ def _fields(config: RunConfig) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ResumeArguments:
-    """Go on with a run that was cut off, from its last checkpoint. It ends as if it had never been."""
+    """Go on with a run that was cut off, from its last checkpoint; it ends as if that had never happened."""
 
     run: tyro.conf.Positional[Path | None] = None
     """Run directory."""

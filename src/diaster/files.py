@@ -32,6 +32,9 @@ MOST_TENSOR_BYTES = 4 * 2**30
 # What a folder that cannot be synced answers with: on Windows it cannot be opened, on some file systems not synced.
 CANNOT_SYNC = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EBADF, errno.ENOTSUP)
 
+# What is nested more deeply than this could exhaust the stack of whoever walks through it.
+MOST_LEVELS = 50
+
 Form = tuple[tuple[int, ...], np.dtype[Any]]  # shape and kind of numbers
 
 
@@ -136,6 +139,14 @@ def parse_json(content: bytes, path: Path, allow_nan: bool = False) -> dict[str,
         raise damaged(path, "it is not valid JSON") from None
     if not isinstance(found, dict):
         raise damaged(path, "it is no JSON object")
+    values: list[Any] = [found]
+    for _ in range(MOST_LEVELS):
+        groups = [
+            value.values() if isinstance(value, dict) else value for value in values if type(value) in (dict, list)
+        ]
+        values = [inner for group in groups for inner in group]
+    if values:
+        raise damaged(path, "it is nested too deeply")
     return found
 
 

@@ -33,6 +33,7 @@ from diaster.trees import leaf_names
 from diaster.types import EnvSpec, Episode, Stream
 
 MIN_BLOCK_ROWS = 256
+DIVERGED = 1 << 20  # far from the numbers of streams: keys of a seed that begins anew
 LABEL_ROWS = (2, 64)  # rows per call that renews labels: of the newest episodes, of all
 
 
@@ -71,6 +72,7 @@ class Learner:
         self._decomposer, self._agent, self._spec = decomposer, agent, spec
         self._batch_size, self._device = batch_size, device
         self._seed_keys = jax.device_put(jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)), device)
+        self._first_keys = self._seed_keys
         self._inserted = np.zeros(len(seeds), np.int64)  # steps ever inserted, per seed
 
         def init(seed_key: Array) -> tuple[EpisodeStore, LearnerState]:
@@ -90,8 +92,8 @@ class Learner:
         self._label_age = 0  # updates since all labels were renewed
         self._ingest = jax.jit(each_seed(self._ingest_one), donate_argnums=(0, 1))
         # One trace per number of updates; a schedule that divides the chunks gives one.
-        self._fit_decomposer = jax.jit(self._fit_decomposers, static_argnums=4, donate_argnums=0)
-        self._fit_agent = jax.jit(self._fit_agents, static_argnums=6, donate_argnums=0)
+        self._fit_decomposer = jax.jit(self._fit_decomposers, static_argnums=5, donate_argnums=0)
+        self._fit_agent = jax.jit(self._fit_agents, static_argnums=7, donate_argnums=0)
         self._relabel = jax.jit(self._relabel_all, static_argnums=4, donate_argnums=2)
         self._write_hidden = jax.jit(each_seed(self._write_hidden_one), donate_argnums=1)
 
@@ -129,7 +131,7 @@ class Learner:
     def fit_decomposer(self, ready: NDArray[np.bool_], first_update: int, n_updates: int) -> Metrics:
         """Updates of the decomposers of seeds that are ready. Returns at once, with mean metrics  # [S]"""
         state, metrics = self._fit_decomposer(
-            self.state.decomposer, self.store, ready, np.int32(first_update), n_updates
+            self.state.decomposer, self.store, ready, self._seed_keys, np.int32(first_update), n_updates
         )
         self.state = self.state._replace(decomposer=state)
         self._label_age += n_updates
@@ -143,6 +145,7 @@ class Learner:
             self.store,
             self.labels,
             ready,
+            self._seed_keys,
             np.int32(first_update),
             n_updates,
         )
@@ -183,8 +186,29 @@ class Learner:
         arrays = {name: np.array(leaf) for name, leaf in leaf_names(trees)}
         return LearnerSnapshot(arrays, self._label_age)
 
-    def restore(self, snapshot: LearnerSnapshot, stores: Sequence[EpisodeStore]) -> None:
-        """Go on from a snapshot and the replay of every seed."""
+    def go_back(self, position: int, snapshot: LearnerSnapshot, attempt: int) -> None:
+        """Put one seed's nets back, and let it draw other random numbers. The others keep every bit."""
+        tree = {"state": self.state}
+        leaves = [leaf.at[position].set(snapshot.arrays[name][position]) for name, leaf in leaf_names(tree)]
+        self.state = jax.tree.unflatten(jax.tree.structure(tree), leaves)["state"]
+        self._take_other_keys(position, attempt)
+        if self._decomposer.label is not None and self.labels is not None:
+            kept = np.array(self.labels)
+            self._relabel_from(np.maximum(self._inserted - kept.shape[1], 0))
+            kept[position] = np.asarray(self.labels)[position]
+            self.labels = jax.device_put(kept, self._device)
+
+    def _take_other_keys(self, position: int, attempt: int) -> None:
+        if attempt > 0:
+            key = jax.random.fold_in(self._first_keys[position], DIVERGED + attempt)
+            self._seed_keys = self._seed_keys.at[position].set(key)
+
+    def restore(
+        self, snapshot: LearnerSnapshot, stores: Sequence[EpisodeStore], attempts: Sequence[int] | None = None
+    ) -> None:
+        """Go on from a snapshot and the replay of every seed; `attempts` are the numbers that `go_back` was given."""
+        for position, attempt in enumerate(attempts or ()):
+            self._take_other_keys(position, attempt)
         trees = {"state": self.state, "labels": self.labels}
         names = [name for name, _ in leaf_names(trees)]
         leaves = [jax.device_put(snapshot.arrays[name], self._device) for name in names]
@@ -199,7 +223,7 @@ class Learner:
         return store, self._decomposer.ingest(state, store, block)
 
     def _fit_decomposers(
-        self, states: Any, stores: EpisodeStore, ready: Array, first_update: Array, n_updates: int
+        self, states: Any, stores: EpisodeStore, ready: Array, seed_keys: Array, first_update: Array, n_updates: int
     ) -> tuple[Any, Metrics]:
         draw, fit = self._decomposer.draw, self._decomposer.update
         assert draw is not None and fit is not None, "a method that fits nothing has no updates"
@@ -212,7 +236,7 @@ class Learner:
             new, metrics = _scan_updates(update, state, first_update, n_updates, is_ready)
             return new, metrics | {"return_scale": self._decomposer.scale(new)}
 
-        fitted: tuple[Any, Metrics] = each_seed(fit_one)(states, stores, ready, self._seed_keys)
+        fitted: tuple[Any, Metrics] = each_seed(fit_one)(states, stores, ready, seed_keys)
         return fitted
 
     def _fit_agents(
@@ -222,6 +246,7 @@ class Learner:
         stores: EpisodeStore,
         labels: Array | None,
         ready: Array,
+        seed_keys: Array,
         first_update: Array,
         n_updates: int,
     ) -> tuple[Any, Metrics]:
@@ -251,9 +276,7 @@ class Learner:
 
             return _scan_updates(update, state, first_update, n_updates, is_ready)
 
-        fitted: tuple[Any, Metrics] = each_seed(fit_one)(
-            states, decomposer_states, stores, labels, ready, self._seed_keys
-        )
+        fitted: tuple[Any, Metrics] = each_seed(fit_one)(states, decomposer_states, stores, labels, ready, seed_keys)
         return fitted
 
     def _relabel_from(self, first: NDArray[np.int64]) -> None:

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
+from diaster.acting import HostParameters
 from diaster.checkpoint import DIRECTORY, CheckpointWriter, Snapshot, read_checkpoint, remove_all
 from diaster.collect import CollectorState, Handling
 from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, Schedule, build_config, validate, write_toml
@@ -40,6 +41,7 @@ from diaster.workers import Fleet, Request, make_fleet
 
 POOR_FIT = 0.3  # below this R² late in a run, the step reward explains little of the returns
 LATE = 0.5
+MOST_DIVERGENCES = 3
 CHECKPOINT_SECONDS = 300.0
 MOST_UNWRITTEN = 512 << 20  # bytes of the replay that wait on the host for the next checkpoint
 BOARD = "tensorboard"
@@ -76,7 +78,7 @@ def run_training(config: RunConfig, out: Path | None, reporter: Reporter, tensor
 
 
 def resume_training(path: Path, reporter: Reporter) -> Run:
-    """Go on with a run that was cut off, from its last checkpoint; it ends as if it had never been."""
+    """Go on with a run that was cut off, from its last checkpoint; it ends as if that had never happened."""
     config = read_config(path)
     if (path / DONE).exists():
         raise DiasterError(f"'{path}' is complete; there is nothing left to train.")
@@ -151,6 +153,8 @@ class Trainer:
         self._decomposer_updates = self._agent_updates = 0
         self._warned = False
         self._faults = [0] * n_seeds  # that have been reported
+        self._divergences = [0] * n_seeds
+        self._good = self._learner.snapshot()
         self._start = start
         self._first_learning: float | None = None
         self._restored_chunk: int | None = None
@@ -172,7 +176,7 @@ class Trainer:
                 # The policy that collects next is the one from before this chunk's updates: they run meanwhile.
                 policies = [
                     policy if is_ready else None
-                    for policy, is_ready in zip(self._learner.policies(), self._ready, strict=True)
+                    for policy, is_ready in zip(self._sound_policies(), self._ready, strict=True)
                 ]
             # Here the environments stand still, and learning has ended, because its policy was waited for.
             if chunk != self._restored_chunk:
@@ -211,12 +215,15 @@ class Trainer:
         for position, counts in enumerate(facts.collectors):
             of_seed: dict[str, Any] = {name: arrays.pop(f"collector.{position}.{name}") for name in COLLECTOR_ARRAYS}
             collectors.append(CollectorState(**dict(zip(COLLECTOR_COUNTS, counts, strict=True)), **of_seed))
-        check_tensors(arrays, expected, directory)
+        good = {name: arrays.pop(f"good.{name}") for name in expected if f"good.{name}" in arrays}
+        for found in (arrays, good):
+            check_tensors(found, expected, directory)
         stores = [
             refill_store(self._capacity, self._spec.obs_dim, self._spec.action_dim, first, episodes)
             for first, episodes in zip(checkpoint.first, checkpoint.episodes, strict=True)
         ]
-        self._learner.restore(LearnerSnapshot(arrays, facts.label_age), stores)
+        self._learner.restore(LearnerSnapshot(arrays, facts.label_age), stores, facts.divergences)
+        self._good, self._divergences = LearnerSnapshot(good, facts.good_label_age), facts.divergences
         self._fleet.start(Request("restore", collectors))
         for seed, is_same in zip(config.seeds, self._fleet.finish(), strict=True):
             if not is_same:
@@ -251,8 +258,8 @@ class Trainer:
                 self._settle_checkpoint(wait=True)
         if stop is not None:
             self._writer.keep()
-            how = f"go on with 'diaster resume {self._writer.path}'"
-            raise Stopped(f"stopped at step {before}; {how}.", stop)
+            how = "go on with" if self._checkpoints is not None else "without checkpoints it begins anew with"
+            raise Stopped(f"stopped at step {before}; {how} 'diaster resume {self._writer.path}'.", stop)
 
     def _is_checkpoint_due(self, before: int, end: int) -> bool:
         assert self._checkpoints is not None
@@ -271,6 +278,7 @@ class Trainer:
         metrics = jax.device_get(self._metrics)
         arrays = {
             **learner.arrays,
+            **{f"good.{name}": array for name, array in self._good.arrays.items()},
             **{f"metrics.{n}.{name}": np.array(v) for n, entry in enumerate(metrics) for name, v in entry.items()},
             **{
                 f"collector.{position}.{name}": getattr(state, name)
@@ -284,6 +292,8 @@ class Trainer:
             episodes=self._episodes.tolist(),
             collectors=[[getattr(state, name) for name in COLLECTOR_COUNTS] for state in collectors],
             faults=self._faults,
+            divergences=self._divergences,
+            good_label_age=self._good.label_age,
             recent_returns=[list(recent) for recent in self._recent_returns],
             evaluations=self._evaluations,
             held_out_stride=self._held_out[0].stride,
@@ -346,7 +356,8 @@ class Trainer:
 
     def _evaluate(self, end: int) -> None:
         config = self._config
-        policies = self._learner.policies()
+        policies = self._sound_policies()
+        self._good = self._learner.snapshot()
         self._fleet.start(Request("evaluate", policies, self._evaluations, config.evaluation.episodes))
         finished = self._fleet.finish()
         if self._checkpoints is not None:
@@ -379,6 +390,32 @@ class Trainer:
         self._warn_of_poor_fit(end, rows)
         if self._board is not None:
             self._board.add(rows)
+
+    def _sound_policies(self) -> list[HostParameters]:
+        """The policies. A seed whose nets have diverged goes back to the last evaluation, with other random numbers.
+
+        A net that is not finite makes the policy so within an update or two: what it learns from passes it on.
+        """
+        policies = self._learner.policies()
+        for position, policy in enumerate(policies):
+            if not policy.is_finite:
+                self._go_back(position)
+        return policies if all(policy.is_finite for policy in policies) else self._learner.policies()
+
+    def _go_back(self, position: int) -> None:
+        self._divergences[position] += 1
+        count, seed = self._divergences[position], self._config.seeds[position]
+        if count > MOST_DIVERGENCES:
+            raise DiasterError(
+                f"the nets of seed {seed} have diverged {count} times (NaN or infinite parameters), also with other "
+                "random numbers; lower --learner.learning-rate or --decomposer.learning-rate, or look at the size of "
+                "the environment's observations and returns."
+            )
+        self._learner.go_back(position, self._good, count)
+        self._reporter.warn(
+            f"the nets of seed {seed} have diverged (NaN or infinite parameters); it goes back to its last evaluation "
+            f"with other random numbers, for the {ordinal(count)} time of at most {MOST_DIVERGENCES}."
+        )
 
     def _report_faults(self) -> None:
         """Say which environments have lost episodes since the last evaluation."""
@@ -440,6 +477,8 @@ class TrainerFacts(NamedTuple):
     episodes: list[int]
     collectors: list[list[Any]]
     faults: list[int]
+    divergences: list[int]
+    good_label_age: int
     recent_returns: list[list[float]]
     evaluations: int
     held_out_stride: int
@@ -475,6 +514,11 @@ class Board:
     def close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+
+
+def ordinal(number: int) -> str:
+    """Of the first few numbers, for a sentence."""
+    return ("first", "second", "third")[number - 1]
 
 
 def chunk_ends(config: RunConfig) -> list[int]:
