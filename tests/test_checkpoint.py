@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from diaster.errors import DiasterError
 from diaster.replay import EpisodeNumbers
 from diaster.types import Episode, EvaluationEpisode
 
-CAPACITY = 40
+CAPACITY, MOST = 40, 1 << 20
 
 
 def episode(length: int, mark: float = 0.0) -> Episode:
@@ -39,7 +40,7 @@ def write(writer: CheckpointWriter, mark: float = 0.0, evaluations: tuple[int, .
 
 
 def read(folder: Path, n_seeds: int = 1):
-    found, complaints = read_checkpoint(folder / "checkpoint", "settings", n_seeds, CAPACITY)
+    found, complaints = read_checkpoint(folder / "checkpoint", "settings", n_seeds, CAPACITY, MOST)
     assert found is not None
     return found, complaints
 
@@ -144,7 +145,7 @@ def test_counting_goes_on_from_a_checkpoint_that_was_read(tmp_path: Path) -> Non
 
 
 def test_no_directory_is_no_checkpoint_and_no_complaint(tmp_path: Path) -> None:
-    assert read_checkpoint(tmp_path / "checkpoint", "settings", 1, CAPACITY) == (None, [])
+    assert read_checkpoint(tmp_path / "checkpoint", "settings", 1, CAPACITY, MOST) == (None, [])
 
 
 @pytest.mark.parametrize("lengths", [[0], [-1, 4], [2], [3, 1]], ids=["no step", "negative", "too few", "too many"])
@@ -152,4 +153,91 @@ def test_episodes_whose_lengths_do_not_add_up_are_no_episodes(lengths: list[int]
     arrays = checkpoint.pack_episodes([episode(3)])
     arrays["length"] = np.array(lengths)
     with pytest.raises((ValueError, KeyError)):
+        checkpoint.unpack_episodes(arrays)
+
+
+# A directory that someone has tampered with
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    writer = writer_in(tmp_path)
+    writer.add_episodes([[episode(3)]])
+    writer.add_evaluation(0, [[EvaluationEpisode(episode(2), None)]])
+    write(writer, 1.0, (0,))
+    writer.close()
+    return tmp_path
+
+
+def forge(folder: Path, change) -> None:
+    """Alter the manifest's body and make its checksum right."""
+    path = folder / "checkpoint" / "manifest-1.json"
+    body = json.loads(path.read_text())["body"]
+    body = change(body) or body
+    text = json.dumps(body, sort_keys=True)
+    path.write_text(json.dumps({"sha256": checkpoint._checksum(text.encode()), "body": body}))
+
+
+WRONG = [
+    None,
+    3,
+    "text",
+    [],
+    {},
+    [1, 2, 3],
+    ["state-1.safetensors", "9", ""],
+    ["../x", 3, ""],
+    [["a", 1, "b"], []],
+    True,
+    -1,
+]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=repr)
+@pytest.mark.parametrize("key", ["version", "number", "settings", "state", "replay", "held_out", "facts"])
+def test_a_manifest_with_a_value_of_a_wrong_kind_is_a_sentence(written: Path, key: str, value: object) -> None:
+    if (key, value) in (("replay", []), ("held_out", {}), ("facts", {})):
+        return  # these are whole
+    forge(written, lambda body: body.update({key: value}))
+    with pytest.raises(DiasterError) as caught:
+        read(written)
+    assert "\n" not in str(caught.value)
+    checkpoint.remove_others(written / "checkpoint", [1])
+
+
+@pytest.mark.parametrize("key", ["version", "number", "settings", "state", "replay", "held_out", "facts"])
+def test_a_manifest_without_a_value_is_a_sentence(written: Path, key: str) -> None:
+    forge(written, lambda body: {name: value for name, value in body.items() if name != key})
+    with pytest.raises(DiasterError, match="damaged"):
+        read(written)
+
+
+def test_a_file_larger_than_it_has_reason_to_be_is_not_read(written: Path) -> None:
+    path = written / "checkpoint" / "state-1.safetensors"
+    with path.open("ab") as file:
+        file.truncate(1 << 40)
+    forge(written, lambda body: body["state"].__setitem__(1, 1 << 40))
+    with pytest.raises(DiasterError, match="at most"):
+        read(written)
+
+
+def test_nothing_is_read_written_or_removed_behind_a_link(written: Path) -> None:
+    outside = written / "outside"
+    (written / "checkpoint").rename(outside)
+    (written / "checkpoint").symlink_to(outside)
+    before = {path.name: path.read_bytes() for path in outside.iterdir()}
+    writer = writer_in(written)
+    writer.add_episodes([[episode(4)]])
+    assert "is a link" in str(write(writer))
+    writer.close()
+    for call in (lambda: read(written), lambda: checkpoint.remove_all(written / "checkpoint")):
+        with pytest.raises(DiasterError, match="is a link"):
+            call()
+    assert {path.name: path.read_bytes() for path in outside.iterdir()} == before
+
+
+def test_episodes_that_are_not_finite_are_no_episodes() -> None:
+    arrays = checkpoint.pack_episodes([episode(3)])
+    arrays["obs"][1, 0] = np.nan
+    with pytest.raises(ValueError, match="obs is not finite"):
         checkpoint.unpack_episodes(arrays)

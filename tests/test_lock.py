@@ -61,3 +61,9 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(DiasterError, match="cannot be opened"):
         RunLock(tmp_path / "run").take()
     assert outside.read_text() == "precious"
+
+
+def test_a_pipe_in_its_place_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / LOCK)
+    with pytest.raises(DiasterError, match="is no regular file; remove it"):
+        RunLock(tmp_path).take()

@@ -8,6 +8,7 @@ import pytest
 
 from diaster.config import RunConfig, build_config
 from diaster.errors import DiasterError
+from diaster.lock import LOCK
 from diaster.records import (
     COLUMNS,
     CONFIG,
@@ -38,6 +39,12 @@ def row(step: int, seed: int, **values: float) -> dict[str, float | int]:
 
 def writer(path: Path) -> RunWriter:
     return RunWriter(path, config(), {"device": "cpu"})
+
+
+def claimed(path: Path) -> RunWriter:
+    run = writer(path)
+    run.claim()
+    return run
 
 
 def config() -> RunConfig:
@@ -102,16 +109,49 @@ def test_a_write_into_a_folder_that_is_gone_is_a_sentence(tmp_path: Path) -> Non
     assert "cannot be written" in refusal(write_atomically, tmp_path / "gone" / "file", b"new")
 
 
-def test_nothing_is_on_disk_before_the_first_record(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "run"
-    run = writer(path)
+def test_nothing_is_on_disk_before_the_directory_is_claimed(tmp_path: Path) -> None:
+    run = writer(tmp_path / "deep" / "run")
     assert listing(tmp_path) == []
-    run.record([row(10, 4)], TENSORS, TENSORS)
-    assert sorted(item.name for item in path.iterdir()) == sorted([CONFIG, METADATA, PROGRESS, POLICY, DECOMPOSER])
+    run.claim()
+    assert sorted(path.name for path in (tmp_path / "deep" / "run").iterdir()) == [CONFIG, LOCK, METADATA]
+    run.release()
+
+
+def test_a_run_that_came_to_nothing_leaves_nothing(tmp_path: Path) -> None:
+    run = writer(tmp_path / "deep" / "run")
+    run.claim()
+    run.release()
+    assert listing(tmp_path) == []
+
+
+@pytest.mark.parametrize("kept", ["a record", "a checkpoint", "what was asked for"])
+def test_a_run_that_came_to_something_stays(tmp_path: Path, kept: str) -> None:
+    run = writer(tmp_path / "run")
+    run.claim()
+    if kept == "a record":
+        run.record([row(10, 4)], TENSORS, TENSORS)
+    elif kept == "a checkpoint":
+        (tmp_path / "run" / "checkpoint").mkdir()
+    else:
+        run.keep()
+    run.release()
+    assert (tmp_path / "run" / CONFIG).exists() and not (tmp_path / "run" / LOCK).exists()
+
+
+def test_a_run_that_is_resumed_keeps_its_metadata_and_settings(tmp_path: Path) -> None:
+    run = writer(tmp_path / "run")
+    run.claim()
+    run.keep()
+    run.release()
+    again = RunWriter(tmp_path / "run", config(), {"device": "gpu"}, is_resumed=True)
+    again.claim()
+    again.release()
+    assert read_metadata(tmp_path / "run") == {"device": "cpu", "resumed": {"device": "gpu"}}
+    assert read_config(tmp_path / "run") == config()
 
 
 def test_a_run_is_done_when_it_is_finished_and_not_before(tmp_path: Path) -> None:
-    run = writer(tmp_path / "run")
+    run = claimed(tmp_path / "run")
     run.record([row(10, 4)], TENSORS, TENSORS)
     assert not (tmp_path / "run" / DONE).exists()
     run.finish({"wall_seconds": 1.5})
@@ -120,7 +160,7 @@ def test_a_run_is_done_when_it_is_finished_and_not_before(tmp_path: Path) -> Non
 
 
 def test_a_run_that_is_written_reads_back(tmp_path: Path) -> None:
-    run = writer(tmp_path / "run")
+    run = claimed(tmp_path / "run")
     run.record([row(10, 4), row(10, 2)], TENSORS, {})
     later = {name: value + 1 for name, value in TENSORS.items()}
     run.record([row(20, 4), row(20, 2)], later, {"x": np.ones(3)})
@@ -140,7 +180,7 @@ def test_a_run_that_is_written_reads_back(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_holds_a_run_is_refused(tmp_path: Path) -> None:
-    writer(tmp_path / "run").record([row(10, 4)], TENSORS, TENSORS)
+    claimed(tmp_path / "run").record([row(10, 4)], TENSORS, TENSORS)
     before = {item.name: item.read_bytes() for item in (tmp_path / "run").iterdir()}
     assert "already holds a run" in refusal(writer, tmp_path / "run")
     assert {item.name: item.read_bytes() for item in (tmp_path / "run").iterdir()} == before
@@ -218,7 +258,7 @@ def test_a_table_shows_its_columns_but_those_without_numbers() -> None:
 
 
 def written(path: Path) -> Path:
-    writer(path).record([row(10, 4, return_mean=1.0)], TENSORS, TENSORS)
+    claimed(path).record([row(10, 4, return_mean=1.0)], TENSORS, TENSORS)
     return path
 
 

@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -181,6 +182,7 @@ class CheckpointWriter:
     def _write(
         self, number: int, snapshot: Snapshot, new: Arrays, held_out: dict[int, Arrays], ends: Sequence[EpisodeNumbers]
     ) -> _Parts:
+        refuse_link(self._directory)
         self._directory.mkdir(exist_ok=True)
         end_rows = tuple(end.row for end in ends)
         replay = [
@@ -214,32 +216,44 @@ class CheckpointWriter:
         return Part(name, len(content), _checksum(content))
 
 
-def read_checkpoint(directory: Path, settings: str, n_seeds: int, capacity: int) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is whole, and what was wrong with newer ones. None where there is none at all."""
+def read_checkpoint(
+    directory: Path, settings: str, n_seeds: int, capacity: int, most: int
+) -> tuple[Checkpoint | None, list[str]]:
+    """The newest checkpoint that is whole, and what was wrong with newer ones. None where there is none at all.
+
+    `most` is how large a file of it can be.
+    """
+    refuse_link(directory)
     complaints: list[str] = []
     numbers = generations(directory)
     for number in numbers:
         try:
-            body = _read_manifest(directory / f"manifest-{number}.json", number)
+            manifest = _read_manifest(directory / f"manifest-{number}.json", number)
         except DiasterError as error:
             complaints.append(str(error))
             continue
-        if body["version"] != VERSION:
+        if manifest.version != VERSION:
             raise DiasterError(
-                f"'{directory}' holds a checkpoint of version {body['version']}, and this diaster reads version "
+                f"'{directory}' holds a checkpoint of version {manifest.version}, and this diaster reads version "
                 f"{VERSION}; resume it with the diaster that wrote it."
             )
-        if body["settings"] != _checksum(settings.encode()):
+        if manifest.settings != _checksum(settings.encode()):
             raise DiasterError(
                 f"the settings of '{directory.parent}' are not those of its checkpoint; put config.toml back as it was."
             )
         try:
-            return _read_parts(directory, body, n_seeds, capacity), complaints
+            return _read_parts(directory, manifest, n_seeds, capacity, most), complaints
         except DiasterError as error:
             complaints.append(str(error))
     if numbers:
         raise DiasterError(f"no checkpoint in '{directory}' is whole: {' '.join(complaints)} Train the run again.")
     return None, []
+
+
+def refuse_link(directory: Path) -> None:
+    """Nothing is read, written or removed behind a link: it may lead anywhere."""
+    if directory.is_symlink():
+        raise DiasterError(f"'{directory}' is a link; a run directory has to hold its folders itself.")
 
 
 def generations(directory: Path) -> list[int]:
@@ -252,16 +266,17 @@ def generations(directory: Path) -> list[int]:
 
 def remove_others(directory: Path, numbers: Sequence[int]) -> None:
     """Remove what none of these generations names; files that are not ours stay."""
+    refuse_link(directory)
     named = set()
     for number in numbers:
         path = directory / f"manifest-{number}.json"
         if not path.exists():
             continue
         try:
-            body = _read_manifest(path, number)
+            manifest = _read_manifest(path, number)
         except DiasterError:
             continue
-        named |= {path.name, *(part.name for part in _named_parts(body))}
+        named |= {path.name, *(part.name for part in manifest.named)}
     for item in directory.iterdir() if directory.is_dir() else ():
         leftover = re.fullmatch(r"\.(.+)\.[^.]+", item.name)  # of a write that was cut off
         name = leftover[1] if leftover else item.name
@@ -294,8 +309,13 @@ def unpack_episodes(arrays: Mapping[str, NDArray[Any]]) -> list[Episode]:
     length = arrays["length"]
     if len(length) == 0:
         return []
-    if length.min() < 1 or not len(arrays["action"]) == length.sum() == len(arrays["obs"]) - len(length):
+    steps = len(arrays["action"])
+    # Each is bounded, so that their sum cannot overflow.
+    if length.min() < 1 or length.max() > steps or not steps == length.sum() == len(arrays["obs"]) - len(length):
         raise ValueError("the lengths of its episodes do not add up")
+    for name in ("obs", "action", "episode_return"):
+        if not np.isfinite(arrays[name]).all():
+            raise ValueError(f"{name} is not finite")
     ends = np.cumsum(length)
     actions = np.split(arrays["action"], ends[:-1])
     obs = np.split(arrays["obs"], (ends + np.arange(1, len(length) + 1))[:-1])
@@ -339,50 +359,76 @@ def from_json(value: Any) -> Any:
     return float(value) if value in ("nan", "inf", "-inf") else value
 
 
-def _read_manifest(path: Path, number: int) -> dict[str, Any]:
-    """The body of a manifest whose checksum is right."""
+class _Manifest(NamedTuple):
+    """What a manifest says, each value of the kind it has to be."""
+
+    version: int
+    settings: str
+    number: int
+    state: Part
+    parts: _Parts
+    facts: dict[str, Any]
+
+    @property
+    def named(self) -> list[Part]:
+        """Every file that belongs to the checkpoint."""
+        return [self.state, *(part.part for part in self.parts.replay), *self.parts.held_out.values()]
+
+
+def _read_manifest(path: Path, number: int) -> _Manifest:
+    """A manifest whose checksum is right. That alone proves nothing: whoever alters a file can alter its checksum."""
     outer = read_json(path, LARGEST_MANIFEST, root=path.parent.parent)
     try:
-        body: dict[str, Any] = outer["body"]
+        body = outer["body"]
         text = json.dumps(body, allow_nan=False, sort_keys=True)
-        is_whole = outer["sha256"] == _checksum(text.encode()) and body["number"] == number
-    except (ValueError, KeyError, TypeError):
-        is_whole = False
-    if not is_whole:
-        raise DiasterError(f"'{path}' is damaged.")
-    return body
+        if outer["sha256"] != _checksum(text.encode()) or body["number"] != number:
+            raise ValueError("its checksum is wrong")
+        if type(body["version"]) is not int or type(body["number"]) is not int:
+            raise TypeError("its version is no number")
+        if body["version"] != VERSION:  # nothing is known of the rest
+            return _Manifest(body["version"], "", number, Part("", 0, ""), _Parts(), {})
+        replay = tuple(ReplayPart(_part(part), tuple(map(int, rows))) for part, rows in body["replay"])
+        held_out = {int(n): _part(part) for n, part in body["held_out"].items()}
+        facts = body["facts"]
+        if not isinstance(facts, dict) or not isinstance(body["replay"], list):
+            raise TypeError("it has no facts")
+        return _Manifest(VERSION, body["settings"], number, _part(body["state"]), _Parts(replay, held_out), facts)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise DiasterError(f"'{path}' is damaged.") from None
 
 
-def _named_parts(body: Mapping[str, Any]) -> list[Part]:
-    """Every file that a manifest names."""
-    return [Part(*part) for part in (body["state"], *(part for part, _ in body["replay"]), *body["held_out"].values())]
+def _part(value: Any) -> Part:
+    name, size, checksum = value
+    if not (isinstance(name, str) and type(size) is int and isinstance(checksum, str) and _OURS.fullmatch(name)):
+        raise ValueError("a part is none of a checkpoint")
+    return Part(name, size, checksum)
 
 
-def _read_parts(directory: Path, body: Mapping[str, Any], n_seeds: int, capacity: int) -> Checkpoint:
-    replay = tuple(ReplayPart(Part(*part), tuple(rows)) for part, rows in body["replay"])
-    held_out = {int(number): Part(*part) for number, part in body["held_out"].items()}
-    arrays = _read_part(directory, Part(*body["state"]))
+def _read_parts(directory: Path, manifest: _Manifest, n_seeds: int, capacity: int, most: int) -> Checkpoint:
+    read = partial(_read_part, directory, most=most)
+    arrays = read(manifest.state)
     first: list[EpisodeNumbers] = [EpisodeNumbers()] * n_seeds
     episodes: list[list[Episode]] = [[] for _ in range(n_seeds)]
     evaluations: dict[int, list[list[EvaluationEpisode]]] = {}
     try:
-        for part in replay:
-            found = _read_part(directory, part.part)
+        for part in manifest.parts.replay:
+            found = read(part.part)
             for position in range(n_seeds):
                 of_seed = _of_seed(found, position)
                 if not episodes[position]:
                     first[position] = EpisodeNumbers(*of_seed["first"].tolist())
                 episodes[position] += unpack_episodes(of_seed)
-        for number, kept in held_out.items():
-            found = _read_part(directory, kept)
+            if len(part.end_rows) != n_seeds:
+                raise ValueError("it is of another number of seeds")
+        for number, kept in manifest.parts.held_out.items():
+            found = read(kept)
             evaluations[number] = [unpack_evaluation(_of_seed(found, position)) for position in range(n_seeds)]
-    except (KeyError, ValueError, TypeError) as error:
+        for position in range(n_seeds):
+            first[position], episodes[position] = _alive(first[position], episodes[position], capacity)
+        facts = from_json(manifest.facts)
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise DiasterError(f"a file of '{directory}' is damaged: {error}.") from None
-    for position in range(n_seeds):
-        first[position], episodes[position] = _alive(first[position], episodes[position], capacity)
-    facts = from_json(body["facts"])
-    parts = _Parts(replay, held_out)
-    return Checkpoint(int(body["number"]), facts, arrays, first, episodes, evaluations, parts)
+    return Checkpoint(manifest.number, facts, arrays, first, episodes, evaluations, manifest.parts)
 
 
 def _alive(first: EpisodeNumbers, episodes: list[Episode], capacity: int) -> tuple[EpisodeNumbers, list[Episode]]:
@@ -402,13 +448,12 @@ def _of_seed(arrays: Mapping[str, NDArray[Any]], position: int) -> Arrays:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def _read_part(directory: Path, part: Part) -> Arrays:
-    if not _OURS.fullmatch(part.name):
-        raise DiasterError(f"'{directory}' names a file that is none of a checkpoint: {part.name!r}.")
-    content = read_bytes(directory / part.name, part.size, root=directory.parent)
+def _read_part(directory: Path, part: Part, most: int) -> Arrays:
+    path = directory / part.name
+    content = read_bytes(path, min(part.size, most), root=directory.parent)
     if len(content) != part.size or _checksum(content) != part.sha256:
-        raise DiasterError(f"'{directory / part.name}' is damaged: its checksum is wrong.")
-    return parse_tensors(content, directory / part.name)
+        raise DiasterError(f"'{path}' is damaged: its checksum is wrong.")
+    return parse_tensors(content, path)
 
 
 def _checksum(content: bytes) -> str:

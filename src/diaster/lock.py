@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import stat
 import time
 from pathlib import Path
 
@@ -29,9 +30,12 @@ class RunLock:
         """Refuse where another process holds it; a file that nobody holds is left over and taken."""
         while fcntl is not None and self._handle is None:
             try:
-                handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+                handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
             except OSError as error:
                 raise DiasterError(f"'{self._path}' cannot be opened: {error.strerror}.") from None
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                os.close(handle)
+                raise DiasterError(f"'{self._path}' is no regular file; remove it.")
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

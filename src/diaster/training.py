@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,19 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diaster.acting import HostParameters
-from diaster.checkpoint import DIRECTORY, CheckpointWriter, Snapshot, read_checkpoint, remove_all
+from diaster.checkpoint import DIRECTORY, Checkpoint, CheckpointWriter, Snapshot, read_checkpoint, remove_all
 from diaster.collect import CollectorState, Handling
 from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, Schedule, build_config, validate, write_toml
 from diaster.envs import describe_env, find_horizon, import_modules, make_env
 from diaster.errors import DiasterError, Stopped
 from diaster.evaluate import HeldOut, diagnose, return_statistics
-from diaster.files import check_tensors
+from diaster.files import Form, check_tensors, damaged, tensor_bytes
 from diaster.interruption import Interruption
 from diaster.learner import Learner, LearnerSnapshot
 from diaster.machine import check_memory, describe_machine, find_device, use_compilation_cache
 from diaster.records import CONFIG, DONE, Row, RunWriter, free_directory, read_config
 from diaster.registry import check_pair, make_agent, make_decomposer
-from diaster.replay import refill_store
+from diaster.replay import refill_store, store_bytes
 from diaster.report import Progress, Reporter, Silent, make_reporter
 from diaster.reward_model import RewardModel
 from diaster.run import Run
@@ -200,12 +200,29 @@ class Trainer:
         """Go back to the last checkpoint; a run that was cut off before its first one begins anew."""
         config, n_seeds = self._config, len(self._config.seeds)
         directory = self._writer.path / DIRECTORY
-        checkpoint, complaints = read_checkpoint(directory, write_toml(config), n_seeds, self._capacity)
+        expected = {name: (leaf.shape, leaf.dtype) for name, leaf in self._learner.snapshot().arrays.items()}
+        checkpoint, complaints = read_checkpoint(
+            directory, write_toml(config), n_seeds, self._capacity, self._largest_part(expected)
+        )
         for complaint in complaints:
             self._reporter.warn(f"a checkpoint could not be used, an older one is taken: {complaint}")
         if checkpoint is None:
             return
-        expected = {name: (leaf.shape, leaf.dtype) for name, leaf in self._learner.snapshot().arrays.items()}
+        try:
+            self._take_up(checkpoint, expected)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            if isinstance(error, DiasterError):
+                raise
+            raise damaged(directory, f"its parts do not fit together ({type(error).__name__})") from None
+
+    def _largest_part(self, expected: Mapping[str, Form]) -> int:
+        """Bytes a file of a checkpoint can have: some replays, where the disk was full for long, and the nets twice."""
+        rings = len(self._config.seeds) * store_bytes(self._capacity, self._spec.obs_dim, self._spec.action_dim)
+        return 4 * rings + 2 * tensor_bytes(expected) + MOST_UNWRITTEN
+
+    def _take_up(self, checkpoint: Checkpoint, expected: Mapping[str, Form]) -> None:
+        config, n_seeds = self._config, len(self._config.seeds)
+        directory = self._writer.path / DIRECTORY
         facts, arrays = TrainerFacts(**checkpoint.facts), dict(checkpoint.arrays)
         metrics: list[dict[str, Any]] = [{} for _ in range(facts.n_metrics)]
         for name in [name for name in arrays if name.startswith("metrics.")]:
@@ -243,7 +260,7 @@ class Trainer:
         self._last_rows = facts.rows[-n_seeds:]
         self._start -= facts.seconds
         self._first_learning = facts.first_learning
-        self._restored_chunk = facts.chunk
+        self._restored_chunk = range(len(chunk_ends(config)))[facts.chunk]
         if self._checkpoints is not None:
             self._checkpoints.go_on_from(checkpoint)
 
