@@ -156,6 +156,34 @@ def test_episodes_whose_lengths_do_not_add_up_are_no_episodes(lengths: list[int]
         checkpoint.unpack_episodes(arrays)
 
 
+@pytest.mark.parametrize("kind", ["manifest", "state", "replay", "held-out"])
+@pytest.mark.parametrize("damage", ["torn", "altered", "missing", "empty", "longer"])
+def test_a_damaged_file_is_found_and_the_older_generation_is_taken(tmp_path: Path, kind: str, damage: str) -> None:
+    writer = writer_in(tmp_path)
+    for number in (1, 2):
+        writer.add_episodes([[episode(number)]])
+        writer.add_evaluation(number, [[EvaluationEpisode(episode(2), None)]])
+        write(writer, float(number), tuple(range(1, number + 1)))
+    writer.close()
+    path = tmp_path / "checkpoint" / f"{kind}-2.{'json' if kind == 'manifest' else 'safetensors'}"
+    content = path.read_bytes()
+    middle = len(content) // 2
+    changed = {
+        "torn": content[:middle],
+        "altered": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+        "empty": b"",
+        "longer": content + b"x",
+    }
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(changed[damage])
+    found, complaints = read(tmp_path)
+    assert (found.number, found.facts["mark"]) == (1, 1.0)
+    if (kind, damage) != ("manifest", "missing"):  # then nothing tells that there was one
+        assert [path.name in sentence for sentence in complaints] == [True]
+
+
 # A directory that someone has tampered with
 
 

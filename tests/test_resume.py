@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from test_training import EVERY_METHOD, learnt_bytes, small
 
 from diaster import checkpoint, training
 from diaster.checkpoint import DIRECTORY, generations
-from diaster.config import METHOD_CONFIGS, build_config
+from diaster.config import build_config
 from diaster.errors import DiasterError, Stopped
 from diaster.lock import LOCK, RunLock
 from diaster.records import CONFIG, METADATA
@@ -29,9 +30,8 @@ from diaster.training import resume_training, run_training
 
 CASES: dict[str, dict[str, Any]] = {
     "diaster": {"seeds": 2, "replay": {"capacity": 170}},  # the ring wraps
-    "differences": {"decomposer": {"reward_source": "difference", "relabel_every": 20}},
-    **{method: {"method": method, **settings} for method, settings in EVERY_METHOD.items()},
-}
+    **{method: {"method": method, **EVERY_METHOD[method]} for method in ("rudder", "ircr", "uniform", "dense")},
+}  # `make soak` has all of them
 
 
 class Copying(Silent):
@@ -43,8 +43,14 @@ class Copying(Silent):
 
     def advance(self, progress: Progress) -> None:
         if progress.step in self.steps:
-            # Something may be written just now, and a file that is there in one moment gone in the next.
-            shutil.copytree(self.run, copy_of(self.run, progress.step), copy_function=copy_if_there)
+            # Not in the middle of a write: a copy takes longer than a kill. `make soak` kills there.
+            wait_for(lambda: generations(self.run / DIRECTORY) and self.is_quiet())
+            shutil.copytree(self.run, copy_of(self.run, progress.step))
+
+    def is_quiet(self) -> bool:
+        before = sorted(self.run.rglob("*"))
+        time.sleep(0.2)
+        return sorted(self.run.rglob("*")) == before and not any(self.run.rglob(".*"))
 
     def warn(self, sentence: str) -> None:
         self.warnings.append(sentence)
@@ -62,9 +68,12 @@ class StoppingAt(Copying):
             os.kill(os.getpid(), self.number)
 
 
-def copy_if_there(source: str, target: str) -> None:
-    if Path(source).exists():
-        shutil.copy2(source, target)
+def wait_for(condition: Callable[[], Any]) -> None:
+    """Until it holds; a machine may be busy."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def copy_of(run: Path, step: int) -> Path:
@@ -81,13 +90,9 @@ def cut_off(folder: Path, *steps: int, **settings: Any) -> Run:
     return run_training(config_of(**settings), folder / "run", Copying(folder / "run", *steps))
 
 
-def test_every_method_is_among_those_that_are_cut_off() -> None:
-    assert {"diaster", *(case["method"] for case in CASES.values() if "method" in case)} == set(METHOD_CONFIGS)
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_that_was_cut_off_ends_with_the_same_bytes(tmp_path: Path, case: str) -> None:
-    steps = (66, 165)
+    steps = (66, 165) if case == "diaster" else (165,)
     whole = cut_off(tmp_path, *steps, **CASES[case])
     assert not (whole.path / DIRECTORY).exists()
     for step in steps:
@@ -100,34 +105,29 @@ def test_a_run_that_was_cut_off_ends_with_the_same_bytes(tmp_path: Path, case: s
         assert sorted(item.name for item in half.iterdir()) == sorted(item.name for item in whole.path.iterdir())
 
 
-def test_a_run_can_be_cut_off_again_and_again(tmp_path: Path) -> None:
-    whole = run_training(config_of(), tmp_path / "whole", Silent())
-    half = tmp_path / "half"
-    for step in (66, 99, 198):
-        with pytest.raises(Stopped):
-            if half.exists():
-                resume_training(half, StoppingAt(step))
-            else:
-                run_training(config_of(), half, StoppingAt(step))
-    assert learnt_bytes(resume_training(half, Silent())) == learnt_bytes(whole)
+def test_a_run_can_be_cut_off_again_and_again(half: Path, halves: tuple[Path, Any]) -> None:
+    with pytest.raises(Stopped):
+        resume_training(half, StoppingAt(198))
+    assert learnt_bytes(resume_training(half, Silent())) == halves[1]
 
 
-def test_a_run_that_was_cut_off_before_its_first_checkpoint_begins_anew(tmp_path: Path) -> None:
-    whole = cut_off(tmp_path, 33, checkpoint_every=200)
-    half = copy_of(whole.path, 33)
-    assert not (half / DIRECTORY).exists()
-    assert learnt_bytes(resume_training(half, Silent())) == learnt_bytes(whole)
+def test_a_run_that_was_cut_off_before_its_first_checkpoint_begins_anew(half: Path, halves: tuple[Path, Any]) -> None:
+    shutil.rmtree(half / DIRECTORY)
+    assert learnt_bytes(resume_training(half, Silent())) == halves[1]
 
 
-def test_how_often_checkpoints_are_written_changes_no_byte(tmp_path: Path) -> None:
-    runs = [run_training(config_of(checkpoint_every=n), tmp_path / str(n), Silent()) for n in ("auto", 0, 33)]
-    assert len({learnt_bytes(run) for run in runs}) == 1
+@pytest.mark.parametrize("every", ["auto", 0])
+def test_how_often_checkpoints_are_written_changes_no_byte(
+    tmp_path: Path, halves: tuple[Path, Any], every: int | str
+) -> None:
+    assert learnt_bytes(run_training(config_of(checkpoint_every=every), tmp_path / "run", Silent())) == halves[1]
 
 
 def test_an_environment_that_does_not_repeat_itself_begins_a_new_episode_and_the_run_says_so(tmp_path: Path) -> None:
-    whole = cut_off(tmp_path, 165, env="ToyMoody-v0", seeds=[3, 5])
+    with pytest.raises(Stopped):
+        run_training(config_of(env="ToyMoody-v0", seeds=[3, 5]), tmp_path / "run", StoppingAt(165))
     reporter = Copying(tmp_path)
-    resumed = resume_training(copy_of(whole.path, 165), reporter)
+    resumed = resume_training(tmp_path / "run", reporter)
     assert resumed.done
     said = [sentence for sentence in reporter.warnings if "does not repeat itself" in sentence]
     assert [sentence.split(" does")[0] for sentence in said] == [f"the environment of seed {n}" for n in (3, 5)]
@@ -153,36 +153,16 @@ def half(halves: tuple[Path, Any], tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def newest(half: Path, kind: str) -> Path:
-    ending = "json" if kind == "manifest" else "safetensors"
-    return half / DIRECTORY / f"{kind}-{generations(half / DIRECTORY)[0]}.{ending}"
-
-
-@pytest.mark.parametrize("kind", ["manifest", "state", "replay"])
-@pytest.mark.parametrize("damage", ["torn", "altered", "missing", "empty", "longer"])
-def test_a_damaged_file_is_found_and_the_older_generation_is_taken(
-    half: Path, halves: tuple[Path, Any], kind: str, damage: str
+def test_where_a_file_is_damaged_the_older_generation_is_taken_with_a_warning_and_the_bytes_are_the_same(
+    half: Path, halves: tuple[Path, Any]
 ) -> None:
-    path = newest(half, kind)
-    content = path.read_bytes()
-    middle = len(content) // 2
-    changed = {
-        "torn": content[:middle],
-        "altered": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
-        "empty": b"",
-        "longer": content + b" ",
-    }
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.write_bytes(changed[damage])
+    path = half / DIRECTORY / f"state-{generations(half / DIRECTORY)[0]}.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-7] ^= 1
+    path.write_bytes(content)
     reporter = Copying(half)
     resumed = resume_training(half, reporter)
     assert learnt_bytes(resumed) == halves[1]
-    if (kind, damage) == ("manifest", "missing"):  # nothing tells that there was one
-        return
-    if (kind, damage) == ("manifest", "longer"):  # a blank at the end is as good as none
-        return
     assert [path.name in sentence for sentence in reporter.warnings if "an older one" in sentence] == [True]
 
 
@@ -302,11 +282,8 @@ def test_a_signal_ends_the_chunk_writes_a_checkpoint_and_says_how_to_go_on(
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": places}, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "run" / CONFIG).exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.5)
-    os.killpg(process.pid, number)  # as a terminal does: to the workers too
+    wait_for((tmp_path / "run" / CONFIG).exists)
+    os.killpg(process.pid, number)  # as a terminal does
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert err.splitlines()[-1].endswith("go on with 'diaster resume run'.")

@@ -35,6 +35,7 @@ class IsolatedEnv:
             pass_fds=[theirs.fileno()],
             env=environment,
             stdin=subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C in a terminal is not for it, not even while it starts
         )
         theirs.close()
         self._connection = Connection(ours.detach())

@@ -157,6 +157,7 @@ class WorkerFleet:
                 pass_fds=[theirs.fileno()],
                 env=environment,
                 stdin=subprocess.DEVNULL,
+                process_group=0,  # Ctrl-C in a terminal is not for it, not even while it starts
             )
             theirs.close()
             connection = Connection(ours.detach())
