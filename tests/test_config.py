@@ -501,6 +501,7 @@ OUT_OF_RANGE = [
         "decomposer.return_scale",
         "learner.learning_rate",
         "learner.initial_temperature",
+        "step_seconds",
     )
     for value in (0.0, -1.0, float("inf"), float("nan"))
 ] + [

@@ -33,6 +33,8 @@ ORDER = [
     "records",
     "run",
     "report",
+    "schedule",
+    "board",
     "training",
     "plots",
     "cli",

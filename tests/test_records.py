@@ -138,6 +138,28 @@ def test_a_run_that_came_to_something_stays(tmp_path: Path, kept: str) -> None:
     assert (tmp_path / "run" / CONFIG).exists() and not (tmp_path / "run" / LOCK).exists()
 
 
+def test_results_that_could_not_be_written_are_written_with_the_next_or_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = claimed(tmp_path / "run")
+
+    def full(path: Path, content: bytes) -> None:
+        raise DiasterError(f"'{path.name}' cannot be written: No space left on device.")
+
+    for last in (20, 30):
+        with monkeypatch.context() as patch:
+            patch.setattr("diaster.records.write_atomically", full)
+            with pytest.raises(DiasterError, match="No space left"):
+                run.record([row(last, 4)], TENSORS, TENSORS)
+            with pytest.raises(DiasterError, match="No space left"):
+                run.finish({})
+        assert not (tmp_path / "run" / DONE).exists()
+    run.finish({})
+    assert read_progress(tmp_path / "run")["step"].tolist() == [20, 30]
+    assert (tmp_path / "run" / POLICY).exists() and (tmp_path / "run" / DONE).exists()
+    run.release()
+
+
 def test_a_run_that_is_resumed_keeps_its_metadata_and_settings(tmp_path: Path) -> None:
     run = writer(tmp_path / "run")
     run.claim()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -9,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,43 @@ def test_checkpoints_that_cannot_be_written_stop_nothing_and_are_tried_again(
     assert sum("No space left" in sentence for sentence in reporter.warnings) == 2
     monkeypatch.undo()
     assert learnt_bytes(resume_training(copy_of(whole.path, 165), Silent())) == halves[1]
+
+
+class Filling(Copying):
+    """Fills a file system after one step and makes room after another."""
+
+    def __init__(self, mount: Path, full: int, free: int) -> None:
+        super().__init__(mount)
+        self.full, self.free = full, free
+
+    def advance(self, progress: Progress) -> None:
+        ballast = self.run / "ballast"
+        if progress.step == self.full:
+            with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
+        if progress.step == self.free:
+            ballast.unlink()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True)
+    if mount.returncode:
+        pytest.skip("file systems can be mounted by root alone")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_disk_that_is_full_for_a_while_costs_warnings_and_no_byte(small_disk: Path, halves: tuple[Path, Any]) -> None:
+    reporter = Filling(small_disk, full=80, free=198)
+    run = run_training(config_of(), small_disk / "run", reporter)
+    assert learnt_bytes(run) == halves[1]
+    assert any("a checkpoint could not be written" in sentence for sentence in reporter.warnings)
+    assert any("results could not be written" in sentence for sentence in reporter.warnings)
+    assert all("No space left" in sentence for sentence in reporter.warnings if "could not be" in sentence)
 
 
 # One process for one directory

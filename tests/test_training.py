@@ -18,7 +18,8 @@ from diaster.errors import DiasterError
 from diaster.records import DECOMPOSER, POLICY, PROGRESS, RunWriter, read_tensors
 from diaster.report import Silent
 from diaster.run import Run
-from diaster.training import POOR_FIT, chunk_ends, crosses, resolve, run_training, updates_due
+from diaster.schedule import chunk_ends, crosses, updates_due
+from diaster.training import POOR_FIT, resolve, run_training
 
 SMALL: dict[str, Any] = {
     "steps": 240,

@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from diaster.errors import DiasterError
     from diaster.run import Run, load
-    from diaster.training import train
+    from diaster.training import resume, train
 
 __version__ = "0.1.0"
-__all__ = ["DiasterError", "Run", "__version__", "load", "train"]
+__all__ = ["DiasterError", "Run", "__version__", "load", "resume", "train"]
 
-_HOME = {"DiasterError": "diaster.errors", "Run": "diaster.run", "load": "diaster.run", "train": "diaster.training"}
+_HOME = {
+    "DiasterError": "diaster.errors",
+    "Run": "diaster.run",
+    "load": "diaster.run",
+    "resume": "diaster.training",
+    "train": "diaster.training",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -104,8 +104,8 @@ class CheckpointWriter:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a checkpoint is being written."""
-        return self._writing is not None and not self._writing.done()
+        """Whether a checkpoint is being written, or has been and is not settled."""
+        return self._writing is not None
 
     def go_on_from(self, checkpoint: Checkpoint) -> None:
         """Count on from a checkpoint that was read."""

@@ -27,7 +27,7 @@ class EnvironmentFault(DiasterError):  # noqa: N818 - the error is the environme
     """An environment raised, died, hung or returned no finite number. Its episode can be dropped and the run go on."""
 
 
-class Stopped(Exception):  # noqa: N818 - it is none
+class Stopped(KeyboardInterrupt):
     """A run ended early because a signal asked for it. Its text says how to go on."""
 
     def __init__(self, sentence: str, signal: int) -> None:

@@ -114,6 +114,7 @@ class RunWriter:
         self.rows: list[Row] = []
         self._config, self._metadata = config, dict(metadata)
         self._made: list[Path] = []
+        self._unwritten: tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]] | None = None
         self._is_resumed = self._is_kept = is_resumed
         self._lock = RunLock(path)
         if not is_resumed:
@@ -151,17 +152,28 @@ class RunWriter:
     def record(
         self, rows: Sequence[Row], policy: Mapping[str, NDArray[Any]], decomposer: Mapping[str, NDArray[Any]]
     ) -> None:
-        """Add the rows of an evaluation and renew the nets beside them."""
+        """Add the rows of an evaluation and renew the nets beside them.
+
+        What cannot be written now is kept, and written with the next evaluation or at the end.
+        """
         self.keep()
         self.rows += rows
-        write_atomically(self.path / PROGRESS, progress_csv(self.rows).encode())
-        write_atomically(self.path / POLICY, safetensors.numpy.save(dict(policy)))
-        write_atomically(self.path / DECOMPOSER, safetensors.numpy.save(dict(decomposer)))
+        self._unwritten = dict(policy), dict(decomposer)
+        self._write_results()
 
     def finish(self, metadata: Mapping[str, Any]) -> None:
         """Mark the run as complete."""
+        self._write_results()
         self._write_metadata(metadata)
         write_atomically(self.path / DONE, b"")
+
+    def _write_results(self) -> None:
+        if self._unwritten is not None:
+            policy, decomposer = self._unwritten
+            write_atomically(self.path / PROGRESS, progress_csv(self.rows).encode())
+            write_atomically(self.path / POLICY, safetensors.numpy.save(policy))
+            write_atomically(self.path / DECOMPOSER, safetensors.numpy.save(decomposer))
+            self._unwritten = None
 
     def _write_metadata(self, more: Mapping[str, Any]) -> None:
         text = json.dumps({**self._metadata, **more}, indent=2) + "\n"

@@ -24,7 +24,7 @@ class Progress(NamedTuple):
 class Reporter(Protocol):
     """Called by training; `close` is called whatever happens."""
 
-    def start(self, config: RunConfig, spec: EnvSpec, step: int) -> None: ...
+    def start(self, config: RunConfig, spec: EnvSpec, step: int = 0) -> None: ...
 
     def advance(self, progress: Progress) -> None: ...
 
@@ -38,7 +38,7 @@ class Reporter(Protocol):
 class Silent:
     """Says nothing but warnings."""
 
-    def start(self, config: RunConfig, spec: EnvSpec, step: int) -> None: ...
+    def start(self, config: RunConfig, spec: EnvSpec, step: int = 0) -> None: ...
 
     def advance(self, progress: Progress) -> None: ...
 
@@ -57,7 +57,7 @@ class Lines(Silent):
         self._stream = stream
         self._clock = Clock(0)
 
-    def start(self, config: RunConfig, spec: EnvSpec, step: int) -> None:
+    def start(self, config: RunConfig, spec: EnvSpec, step: int = 0) -> None:
         self._clock = Clock(config.steps * len(config.seeds), step * len(config.seeds))
         self._seeds = len(config.seeds)
         self._say(headline(config, spec))
@@ -94,7 +94,7 @@ class Bar(Silent):
         )
         self._clock = Clock(0)
 
-    def start(self, config: RunConfig, spec: EnvSpec, step: int) -> None:
+    def start(self, config: RunConfig, spec: EnvSpec, step: int = 0) -> None:
         self._clock = Clock(config.steps * len(config.seeds), step * len(config.seeds))
         self._seeds = len(config.seeds)
         self._bar.console.print(headline(config, spec), highlight=False)

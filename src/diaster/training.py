@@ -10,7 +10,6 @@ import dataclasses
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diaster.acting import HostParameters
+from diaster.board import BOARD, Board
 from diaster.checkpoint import DIRECTORY, Checkpoint, CheckpointWriter, Snapshot, read_checkpoint, remove_all
 from diaster.collect import CollectorState, Handling
-from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, Schedule, build_config, validate, write_toml
+from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, build_config, validate, write_toml
 from diaster.envs import describe_env, find_horizon, import_modules, make_env
 from diaster.errors import DiasterError, Stopped
 from diaster.evaluate import HeldOut, diagnose, return_statistics
@@ -35,6 +35,7 @@ from diaster.replay import refill_store, store_bytes
 from diaster.report import Progress, Reporter, Silent, make_reporter
 from diaster.reward_model import RewardModel
 from diaster.run import Run
+from diaster.schedule import chunk_ends, crosses, ring_rows, updates_due, warmup
 from diaster.trees import is_recorded, leaf_names
 from diaster.types import EnvSpec, Episode
 from diaster.workers import Fleet, Request, make_fleet
@@ -44,7 +45,6 @@ LATE = 0.5
 MOST_DIVERGENCES = 3
 CHECKPOINT_SECONDS = 300.0
 MOST_UNWRITTEN = 512 << 20  # bytes of the replay that wait on the host for the next checkpoint
-BOARD = "tensorboard"
 COLLECTOR_COUNTS, COLLECTOR_ARRAYS = CollectorState._fields[:3], CollectorState._fields[3:]
 
 
@@ -70,6 +70,11 @@ def train(
     return run_training(run_config, Path(out) if out else None, reporter, tensorboard)
 
 
+def resume(path: str | Path, *, quiet: bool = True) -> Run:
+    """Go on with a run that was cut off, from its last checkpoint; it ends as if that had never happened."""
+    return resume_training(Path(path), Silent() if quiet else make_reporter())
+
+
 def run_training(config: RunConfig, out: Path | None, reporter: Reporter, tensorboard: bool = False) -> Run:
     """Train as configured; every complaint about the input comes before anything is written."""
     config, spec = resolve(config)
@@ -78,7 +83,7 @@ def run_training(config: RunConfig, out: Path | None, reporter: Reporter, tensor
 
 
 def resume_training(path: Path, reporter: Reporter) -> Run:
-    """Go on with a run that was cut off, from its last checkpoint; it ends as if that had never happened."""
+    """What `resume` does, with a reporter."""
     config = read_config(path)
     if (path / DONE).exists():
         raise DiasterError(f"'{path}' is complete; there is nothing left to train.")
@@ -143,7 +148,7 @@ class Trainer:
         self._checkpoints: CheckpointWriter | None = None
         if config.checkpoint_every != 0:
             self._checkpoints = CheckpointWriter(writer.path / DIRECTORY, write_toml(config), n_seeds, capacity)
-        self._last_checkpoint = time.perf_counter()
+        self._last_checkpoint, self._is_due = time.perf_counter(), False
         self._held_out = [HeldOut(config.evaluation.held_out) for _ in range(n_seeds)]
         self._recent_returns: list[deque[float]] = [deque(maxlen=10) for _ in range(n_seeds)]
         self._episodes = np.zeros(n_seeds, int)
@@ -269,7 +274,8 @@ class Trainer:
         stop = self._interruption.signal
         if self._checkpoints is not None:
             self._settle_checkpoint(wait=stop is not None)
-            if stop is not None or (self._is_checkpoint_due(before, end) and not self._checkpoints.is_busy):
+            self._is_due = self._is_due or self._is_checkpoint_due(before, end)
+            if stop is not None or (self._is_due and not self._checkpoints.is_busy):
                 self._write_checkpoint(chunk)
             if stop is not None:
                 self._settle_checkpoint(wait=True)
@@ -288,7 +294,7 @@ class Trainer:
 
     def _write_checkpoint(self, chunk: int) -> None:
         assert self._checkpoints is not None
-        self._last_checkpoint = time.perf_counter()
+        self._last_checkpoint, self._is_due = time.perf_counter(), False
         self._fleet.start(Request("state", [None] * len(self._config.seeds)))
         collectors: list[CollectorState] = self._fleet.finish()
         learner = self._learner.snapshot()
@@ -308,8 +314,8 @@ class Trainer:
             seconds=time.perf_counter() - self._start,
             episodes=self._episodes.tolist(),
             collectors=[[getattr(state, name) for name in COLLECTOR_COUNTS] for state in collectors],
-            faults=self._faults,
-            divergences=self._divergences,
+            faults=list(self._faults),
+            divergences=list(self._divergences),
             good_label_age=self._good.label_age,
             recent_returns=[list(recent) for recent in self._recent_returns],
             evaluations=self._evaluations,
@@ -402,7 +408,10 @@ class Trainer:
             )
         self._evaluations += 1
         self._last_rows = rows
-        self._writer.record(rows, *self._tensors())
+        try:
+            self._writer.record(rows, *self._tensors())
+        except DiasterError as error:
+            self._reporter.warn(f"results could not be written, the run goes on and tries again later: {error}")
         self._reporter.evaluated(rows)
         self._warn_of_poor_fit(end, rows)
         if self._board is not None:
@@ -508,56 +517,9 @@ class TrainerFacts(NamedTuple):
     first_learning: float | None
 
 
-class Board:
-    """TensorBoard's event files in the run directory, made when the first numbers arrive."""
-
-    def __init__(self, out: Path) -> None:
-        try:
-            import tensorboardX
-        except ImportError:
-            raise DiasterError(
-                "--tensorboard needs a package that is not installed; pip install 'diaster[tensorboard]'."
-            ) from None
-        self._make = partial(tensorboardX.SummaryWriter, str(out / BOARD))
-        self._writer: Any = None
-
-    def add(self, rows: Sequence[Row]) -> None:
-        self._writer = self._writer or self._make()
-        for row in rows:
-            for name, value in row.items():
-                if name not in ("step", "seed") and value == value:
-                    self._writer.add_scalar(f"{name}/seed{row['seed']}", value, row["step"])
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-
-
 def ordinal(number: int) -> str:
     """Of the first few numbers, for a sentence."""
     return ("first", "second", "third")[number - 1]
-
-
-def chunk_ends(config: RunConfig) -> list[int]:
-    """The steps at which collection and learning meet. The last chunk may be shorter; so may one at the warm-up."""
-    ends = {*range(config.chunk_steps, config.steps, config.chunk_steps), warmup(config), config.steps}
-    return sorted(ends)
-
-
-def crosses(every: int, before: int, end: int) -> bool:
-    """Whether a multiple of `every` lies in (before, end]."""
-    return end // every > before // every
-
-
-def updates_due(schedule: Schedule, steps: int) -> int:
-    """How many updates a schedule asks for in so many steps."""
-    return steps * schedule.updates // schedule.every
-
-
-def warmup(config: RunConfig) -> int:
-    """Steps before learning, once resolved."""
-    assert isinstance(config.warmup_steps, int)
-    return config.warmup_steps
 
 
 def mean_metrics(metrics: Sequence[dict[str, Any]]) -> dict[str, NDArray[np.float64]]:
@@ -608,9 +570,3 @@ def _check_horizon(decomposer: DiasterConfig, horizon: int) -> None:
         raise DiasterError(
             f"decomposer.batch_steps={budget} cannot hold an episode of the horizon {horizon}; give at least that many."
         )
-
-
-def ring_rows(config: RunConfig) -> int:
-    """Rows to set aside: the capacity, or less where the run cannot fill it."""
-    assert isinstance(config.horizon, int)
-    return min(config.replay.capacity, 2 * (config.steps + config.horizon + config.chunk_steps))
