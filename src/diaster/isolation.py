@@ -1,7 +1,7 @@
 """An environment in a process of its own: if it dies or hangs, only its episode is lost.
 
 The process is started as `python -m diaster.isolation`, as workers are, and answers one step at a time. That costs
-some fifty microseconds a step, so it is on request only.
+a quarter of a millisecond a step, so it is on request only.
 """
 
 from __future__ import annotations
