@@ -9,6 +9,7 @@ ROOT = Path(diaster.__file__).parent
 ORDER = [
     "errors",
     "interruption",
+    "children",
     "lock",
     "types",
     "acting",
@@ -39,7 +40,18 @@ ORDER = [
     "plots",
     "cli",
 ]
-IN_WORKERS = ("errors", "interruption", "types", "acting", "config", "envs", "collect", "isolation", "workers")
+IN_WORKERS = (
+    "errors",
+    "interruption",
+    "children",
+    "types",
+    "acting",
+    "config",
+    "envs",
+    "collect",
+    "isolation",
+    "workers",
+)
 NO_MODULE = {"__init__", "__main__"}  # the package itself and the way into it
 
 

@@ -15,7 +15,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,6 @@ from diaster.types import Episode, EvaluationEpisode
 
 DIRECTORY = "checkpoint"
 VERSION = 1
-GENERATIONS = 2
 LARGEST_MANIFEST = 256 << 20  # the rows of a long run are in it
 _OURS = re.compile(r"(manifest-\d+\.json|(state|replay|held-out)-\d+\.safetensors)")
 
@@ -81,6 +80,15 @@ class _Parts(NamedTuple):
     held_out: Mapping[int, Part] = {}  # by evaluation
 
 
+class _New(NamedTuple):
+    """What came since the last checkpoint."""
+
+    first: list[EpisodeNumbers]  # of every seed
+    episodes: list[list[Episode]]
+    evaluations: dict[int, Sequence[Sequence[EvaluationEpisode]]]
+    n_bytes: int
+
+
 class CheckpointWriter:
     """Gathers what is new since the last checkpoint, and writes checkpoints in the background."""
 
@@ -95,7 +103,7 @@ class CheckpointWriter:
         self._parts = _Parts()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[_Parts] | None = None
-        self._taken: tuple[list[list[Episode]], dict[int, Sequence[Sequence[EvaluationEpisode]]], int] | None = None
+        self._taken: _New | None = None  # what is being written
 
     @property
     def new_bytes(self) -> int:
@@ -110,10 +118,7 @@ class CheckpointWriter:
     def go_on_from(self, checkpoint: Checkpoint) -> None:
         """Count on from a checkpoint that was read."""
         self._number, self._parts = checkpoint.number, checkpoint.parts
-        for position, (first, episodes) in enumerate(zip(checkpoint.first, checkpoint.episodes, strict=True)):
-            for episode in episodes:
-                first = first.after(episode.length)
-            self._numbers[position] = first
+        self._numbers = [_after(*pair) for pair in zip(checkpoint.first, checkpoint.episodes, strict=True)]
         remove_others(self._directory, [self._number, self._number - 1])
 
     def add_episodes(self, episodes: Sequence[Sequence[Episode]]) -> None:
@@ -130,28 +135,11 @@ class CheckpointWriter:
         """Begin to write a checkpoint. The one before has to be settled."""
         assert self._writing is None, "settle() first"
         self._number += 1
-        new, ends = {}, list[EpisodeNumbers]()
-        for position, (first, episodes) in enumerate(zip(self._numbers, self._new_episodes, strict=True)):
-            for name, array in pack_episodes(episodes).items():
-                new[f"{position}.{name}"] = array
-            new[f"{position}.first"] = np.array(first, np.int64)
-            for episode in episodes:
-                first = first.after(episode.length)
-            ends.append(first)
-        held_out = {
-            number: {
-                f"{position}.{name}": array
-                for position, of_seed in enumerate(episodes)
-                for name, array in pack_evaluation(of_seed).items()
-            }
-            for number, episodes in self._new_evaluations.items()
-            if number in snapshot.evaluations
-        }
-        self._taken = self._new_episodes, self._new_evaluations, self._new_bytes
-        self._new_episodes, self._new_evaluations, self._new_bytes = [[] for _ in ends], {}, 0
-        numbers, self._numbers = self._numbers, ends
-        self._before = numbers
-        self._writing = self._thread.submit(self._write, self._number, snapshot, new, held_out, ends)
+        self._taken = _New(self._numbers, self._new_episodes, self._new_evaluations, self._new_bytes)
+        self._numbers = [_after(first, episodes) for first, episodes in zip(*self._taken[:2], strict=True)]
+        self._new_episodes, self._new_evaluations, self._new_bytes = [[] for _ in self._numbers], {}, 0
+        # Episodes are packed by the thread as well: there may be hundreds of megabytes of them.
+        self._writing = self._thread.submit(self._write, self._number, snapshot, self._taken, self._numbers)
 
     def settle(self, wait: bool = False) -> str | None:
         """Take note of a checkpoint that has been written. Returns what went wrong, if something did.
@@ -166,11 +154,10 @@ class CheckpointWriter:
         except (DiasterError, OSError) as error:
             failure = str(error)
             assert self._taken is not None
-            episodes, evaluations, n_bytes = self._taken
+            self._numbers, episodes, evaluations, n_bytes = self._taken
             self._new_episodes = [[*old, *new] for old, new in zip(episodes, self._new_episodes, strict=True)]
             self._new_evaluations = {**evaluations, **self._new_evaluations}
             self._new_bytes += n_bytes
-            self._numbers = self._before
             self._number -= 1
         self._writing = self._taken = None
         return failure
@@ -179,9 +166,7 @@ class CheckpointWriter:
         """Wait for what is being written."""
         self._thread.shutdown(wait=True)
 
-    def _write(
-        self, number: int, snapshot: Snapshot, new: Arrays, held_out: dict[int, Arrays], ends: Sequence[EpisodeNumbers]
-    ) -> _Parts:
+    def _write(self, number: int, snapshot: Snapshot, taken: _New, ends: Sequence[EpisodeNumbers]) -> _Parts:
         refuse_link(self._directory)
         self._directory.mkdir(exist_ok=True)
         end_rows = tuple(end.row for end in ends)
@@ -190,10 +175,16 @@ class CheckpointWriter:
             for part in self._parts.replay
             if any(row > end - self._capacity for row, end in zip(part.end_rows, end_rows, strict=True))
         ]
-        if any(array.size for name, array in new.items() if name.endswith(".length")):
-            replay.append(ReplayPart(self._put(f"replay-{number}.safetensors", new), end_rows))
+        if any(taken.episodes):
+            of_seeds = [
+                {**pack_episodes(episodes), "first": np.array(first, np.int64)}
+                for first, episodes in zip(taken.first, taken.episodes, strict=True)
+            ]
+            replay.append(ReplayPart(self._put(f"replay-{number}.safetensors", _of_all(of_seeds)), end_rows))
         kept = {n: part for n, part in self._parts.held_out.items() if n in snapshot.evaluations}
-        kept |= {n: self._put(f"held-out-{n}.safetensors", arrays) for n, arrays in held_out.items()}
+        for n, episodes in taken.evaluations.items():
+            if n in snapshot.evaluations:
+                kept[n] = self._put(f"held-out-{n}.safetensors", _of_all(map(pack_evaluation, episodes)))
         state = self._put(f"state-{number}.safetensors", dict(snapshot.arrays))
         body = {
             "version": VERSION,
@@ -433,14 +424,24 @@ def _read_parts(directory: Path, manifest: _Manifest, n_seeds: int, capacity: in
 
 def _alive(first: EpisodeNumbers, episodes: list[Episode], capacity: int) -> tuple[EpisodeNumbers, list[Episode]]:
     """Leave out episodes that the ring has dropped: those that begin more than its capacity before its end."""
-    end = first
-    for episode in episodes:
-        end = end.after(episode.length)
+    end = _after(first, episodes)
     dropped = 0
     while dropped < len(episodes) and first.row < end.row - capacity:
         first = first.after(episodes[dropped].length)
         dropped += 1
     return first, episodes[dropped:]
+
+
+def _after(first: EpisodeNumbers, episodes: Sequence[Episode]) -> EpisodeNumbers:
+    """The numbers of the episode that follows these."""
+    for episode in episodes:
+        first = first.after(episode.length)
+    return first
+
+
+def _of_all(of_seeds: Iterable[Arrays]) -> Arrays:
+    """The arrays of all seeds for one file; the inverse of `_of_seed`."""
+    return {f"{position}.{name}": array for position, arrays in enumerate(of_seeds) for name, array in arrays.items()}
 
 
 def _of_seed(arrays: Mapping[str, NDArray[Any]], position: int) -> Arrays:

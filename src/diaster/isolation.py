@@ -7,10 +7,7 @@ a quarter of a millisecond a step, so it is on request only.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
@@ -18,9 +15,9 @@ from typing import Any
 
 import gymnasium as gym
 
+from diaster.children import leave_signals_to_the_parent, start_child
 from diaster.envs import TRUE_REWARD, import_modules, make_env, one_line
 from diaster.errors import DiasterError
-from diaster.interruption import SIGNALS
 
 
 class IsolatedEnv:
@@ -28,17 +25,7 @@ class IsolatedEnv:
 
     def __init__(self, env_json: str, horizon: int, imports: Sequence[str], seconds: float) -> None:
         self._seconds = seconds
-        ours, theirs = socket.socketpair()
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "diaster.isolation", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            process_group=0,  # Ctrl-C in a terminal is not for it, not even while it starts
-        )
-        theirs.close()
-        self._connection = Connection(ours.detach())
+        self._process, self._connection = start_child("diaster.isolation")
         self._connection.send((env_json, horizon, tuple(imports)))
         self._is_made = False
 
@@ -78,8 +65,7 @@ class IsolatedEnv:
 
 def serve(connection: Connection) -> None:
     """Make the environment and answer until the other side closes: a seed is a reset, all else an action."""
-    for number in SIGNALS:  # the main process decides when this one ends
-        signal.signal(number, signal.SIG_IGN)
+    leave_signals_to_the_parent()
     env: gym.Env[Any, Any] | None = None
     with contextlib.suppress(EOFError, OSError):
         env_json, horizon, imports = connection.recv()

@@ -6,7 +6,7 @@ of the update, so they do not depend on the seeds beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -181,15 +181,18 @@ class Learner:
 
     def snapshot(self) -> LearnerSnapshot:
         """Everything learning has changed but the replay, on the host. Waits for the learning that is under way."""
-        trees = {"state": self.state, "labels": self.labels}
-        # Copies: on a CPU what JAX hands out may be the very memory that the next update takes over.
-        arrays = {name: np.array(leaf) for name, leaf in leaf_names(trees)}
-        return LearnerSnapshot(arrays, self._label_age)
+        labels = {} if self.labels is None else {"labels": np.array(self.labels)}
+        return LearnerSnapshot({**self.net_arrays(), **labels}, self._label_age)
 
-    def go_back(self, position: int, snapshot: LearnerSnapshot, attempt: int) -> None:
+    def net_arrays(self) -> dict[str, NDArray[Any]]:
+        """Nets, optimisers and statistics on the host, by name. Waits for the learning that is under way."""
+        # Copies: on a CPU what JAX hands out may be the very memory that the next update takes over.
+        return {name: np.array(leaf) for name, leaf in leaf_names({"state": self.state})}
+
+    def go_back(self, position: int, arrays: Mapping[str, NDArray[Any]], attempt: int) -> None:
         """Put one seed's nets back, and let it draw other random numbers. The others keep every bit."""
         tree = {"state": self.state}
-        leaves = [leaf.at[position].set(snapshot.arrays[name][position]) for name, leaf in leaf_names(tree)]
+        leaves = [leaf.at[position].set(arrays[name][position]) for name, leaf in leaf_names(tree)]
         self.state = jax.tree.unflatten(jax.tree.structure(tree), leaves)["state"]
         self._take_other_keys(position, attempt)
         if self._decomposer.label is not None and self.labels is not None:

@@ -159,7 +159,7 @@ class Trainer:
         self._warned = False
         self._faults = [0] * n_seeds  # that have been reported
         self._divergences = [0] * n_seeds
-        self._good = self._learner.snapshot()
+        self._good = self._learner.net_arrays()
         self._start = start
         self._first_learning: float | None = None
         self._restored_chunk: int | None = None
@@ -237,15 +237,15 @@ class Trainer:
         for position, counts in enumerate(facts.collectors):
             of_seed: dict[str, Any] = {name: arrays.pop(f"collector.{position}.{name}") for name in COLLECTOR_ARRAYS}
             collectors.append(CollectorState(**dict(zip(COLLECTOR_COUNTS, counts, strict=True)), **of_seed))
-        good = {name: arrays.pop(f"good.{name}") for name in expected if f"good.{name}" in arrays}
-        for found in (arrays, good):
-            check_tensors(found, expected, directory)
+        good = {name: arrays.pop(f"good.{name}") for name in self._good}
+        check_tensors(good, {name: expected[name] for name in self._good}, directory)
+        check_tensors(arrays, expected, directory)
         stores = [
             refill_store(self._capacity, self._spec.obs_dim, self._spec.action_dim, first, episodes)
             for first, episodes in zip(checkpoint.first, checkpoint.episodes, strict=True)
         ]
         self._learner.restore(LearnerSnapshot(arrays, facts.label_age), stores, facts.divergences)
-        self._good, self._divergences = LearnerSnapshot(good, facts.good_label_age), facts.divergences
+        self._good, self._divergences = good, facts.divergences
         self._fleet.start(Request("restore", collectors))
         for seed, is_same in zip(config.seeds, self._fleet.finish(), strict=True):
             if not is_same:
@@ -301,7 +301,7 @@ class Trainer:
         metrics = jax.device_get(self._metrics)
         arrays = {
             **learner.arrays,
-            **{f"good.{name}": array for name, array in self._good.arrays.items()},
+            **{f"good.{name}": array for name, array in self._good.items()},
             **{f"metrics.{n}.{name}": np.array(v) for n, entry in enumerate(metrics) for name, v in entry.items()},
             **{
                 f"collector.{position}.{name}": getattr(state, name)
@@ -316,7 +316,6 @@ class Trainer:
             collectors=[[getattr(state, name) for name in COLLECTOR_COUNTS] for state in collectors],
             faults=list(self._faults),
             divergences=list(self._divergences),
-            good_label_age=self._good.label_age,
             recent_returns=[list(recent) for recent in self._recent_returns],
             evaluations=self._evaluations,
             held_out_stride=self._held_out[0].stride,
@@ -380,7 +379,7 @@ class Trainer:
     def _evaluate(self, end: int) -> None:
         config = self._config
         policies = self._sound_policies()
-        self._good = self._learner.snapshot()
+        self._good = self._learner.net_arrays()
         self._fleet.start(Request("evaluate", policies, self._evaluations, config.evaluation.episodes))
         finished = self._fleet.finish()
         if self._checkpoints is not None:
@@ -453,7 +452,7 @@ class Trainer:
                 plural = "s were" if new > 1 else " was"
                 self._reporter.warn(
                     f"{new} episode{plural} dropped because of seed {self._config.seeds[position]}'s environment, "
-                    f"{count} so far: {sentence}"
+                    f"{count} so far: {sentence or 'before the run was resumed.'}"
                 )
 
     def _warn_of_poor_fit(self, end: int, rows: Sequence[Row]) -> None:
@@ -504,7 +503,6 @@ class TrainerFacts(NamedTuple):
     collectors: list[list[Any]]
     faults: list[int]
     divergences: list[int]
-    good_label_age: int
     recent_returns: list[list[float]]
     evaluations: int
     held_out_stride: int

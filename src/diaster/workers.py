@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -22,10 +20,10 @@ import gymnasium as gym
 from threadpoolctl import threadpool_limits
 
 from diaster.acting import POLICIES, HostParameters, HostPolicy
+from diaster.children import leave_signals_to_the_parent, start_child
 from diaster.collect import ORDINARY, Collector, CollectorState, Handling, MakeEnv, Rollout, evaluation_episodes
 from diaster.envs import gym_spec, import_modules, make_env
 from diaster.errors import DiasterError
-from diaster.interruption import SIGNALS
 from diaster.isolation import IsolatedEnv
 from diaster.types import EnvSpec
 
@@ -148,19 +146,8 @@ class WorkerFleet:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._connections: list[Connection] = []
         env_json = gym_spec(spec.id).to_json()
-        # BLAS reads this when it is loaded; one observation is too little work for more than one thread.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         for share in self._shares:
-            ours, theirs = socket.socketpair()
-            process = subprocess.Popen(
-                [sys.executable, "-m", "diaster.workers", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                process_group=0,  # Ctrl-C in a terminal is not for it, not even while it starts
-            )
-            theirs.close()
-            connection = Connection(ours.detach())
+            process, connection = start_child("diaster.workers")
             names = tuple(seeds[position] for position in share)
             connection.send(Job(env_json, spec, tuple(imports), policy.name, names, handling))
             self._processes.append(process)
@@ -242,9 +229,7 @@ def _is_portable(env_id: str) -> bool:
 
 def serve(connection: Connection) -> None:
     """A worker's life: make the environments, answer requests, end when the other side closes."""
-    # A terminal or a batch system signals every process; the main one decides when this one ends.
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    leave_signals_to_the_parent()
     job: Job = connection.recv()
     envs: SeedEnvs | None = None
     try:
