@@ -28,6 +28,7 @@ ORDER = [
     "registry",
     "reward_model",
     "learner",
+    "shards",
     "machine",
     "files",
     "checkpoint",

@@ -20,15 +20,15 @@ def test_a_replay_that_fills_nine_tenths_of_the_memory_is_refused(monkeypatch: p
     config = build_config(env="x", seeds=2)
     needed = 2 * store_bytes(1000, 100, 10)
     monkeypatch.setattr(machine, "device_memory", lambda device: int(needed / 0.8))
-    machine.check_memory(config, SPEC, 1000, jax.devices("cpu")[0])
+    machine.check_memory(config, SPEC, 1000, jax.devices("cpu"))
     monkeypatch.setattr(machine, "device_memory", lambda device: int(needed / 0.95))
     with pytest.raises(DiasterError, match="replay needs"):
-        machine.check_memory(config, SPEC, 1000, jax.devices("cpu")[0])
+        machine.check_memory(config, SPEC, 1000, jax.devices("cpu"))
 
 
 def test_a_machine_that_does_not_tell_its_memory_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "device_memory", lambda device: None)
-    machine.check_memory(build_config(env="x"), SPEC, 10**12, jax.devices("cpu")[0])
+    machine.check_memory(build_config(env="x"), SPEC, 10**12, jax.devices("cpu"))
 
 
 def test_the_record_of_a_machine_is_json_and_names_versions_and_device() -> None:

@@ -6,7 +6,19 @@ import pytest
 
 from diaster import report
 from diaster.config import build_config
-from diaster.report import Bar, Clock, Lines, Progress, Silent, evaluation_line, headline, make_reporter, mean, number
+from diaster.report import (
+    Bar,
+    Clock,
+    Lines,
+    Outlook,
+    Progress,
+    Silent,
+    evaluation_line,
+    headline,
+    make_reporter,
+    mean,
+    number,
+)
 from diaster.types import EnvSpec
 
 NAN = float("nan")
@@ -162,3 +174,24 @@ def test_a_bar_is_for_terminals_and_lines_for_the_rest(monkeypatch: pytest.Monke
         stream.isatty = lambda terminal=terminal: terminal
         monkeypatch.setattr("sys.stderr", stream)
         assert type(make_reporter()) is kind
+
+
+# Outlook
+
+
+def test_the_time_to_go_is_said_once_after_the_first_chunk_without_compilation(clock_time: Time) -> None:
+    outlook = Outlook(build_config(env="Toy-v0", steps=100_000, seeds=2, warmup_steps=1000, chunk_steps=200), 0)
+    said = []
+    for step, seconds in ((800, 1.0), (1000, 30.0), (1200, 2.0), (1400, 2.0)):
+        clock_time.now += seconds
+        said.append(outlook.after(step))
+    # 98,800 steps at 200 steps in 2 seconds
+    expected = "about 16:28 to go at 200 steps/s, by the first chunk; evaluations may add to it"
+    assert said == [None, None, expected, None]
+
+
+def test_a_run_that_is_taken_up_again_does_not_count_what_it_did_before(clock_time: Time) -> None:
+    outlook = Outlook(build_config(env="Toy-v0", steps=2000, warmup_steps=100, chunk_steps=200), 1000)
+    assert [outlook.after(step) for step in (1000, 1200)] == [None, None]
+    clock_time.now += 1.0
+    assert (outlook.after(1400) or "").startswith("about 0:03 to go at 200 steps/s")

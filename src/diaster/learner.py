@@ -186,6 +186,10 @@ class Learner:
         )
         return parameters
 
+    def decomposer_tree(self) -> Any:
+        """The decomposers' states of all seeds, on the host  # [S, …]"""
+        return jax.device_get(self.state.decomposer)
+
     def decomposer_state(self, position: int) -> Any:
         """The decomposer's state of one seed."""
         return jax.tree.map(lambda leaf: leaf[position], self.state.decomposer)
@@ -376,7 +380,7 @@ def _scan_updates(
         def update_one(state: Any, x: tuple[Array, Any]) -> tuple[Any, Array]:
             state, metrics = update(state, *x)
             names[:] = sorted(metrics)
-            return state, jnp.stack([metrics[name] for name in names])  # one array to write, not one for each
+            return state, jnp.array([metrics[name] for name in names])  # one array to write, not one for each
 
         return jax.lax.scan(update_one, state, (indices, jax.vmap(draw)(indices)))
 

@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,28 +20,44 @@ from diaster.replay import store_bytes
 from diaster.types import EnvSpec
 
 
-def find_device(wanted: str) -> jax.Device:
-    """The device to learn on."""
+def find_devices(wanted: str, number: int | str) -> list[jax.Device]:
+    """The devices to learn on, of one kind."""
+    devices = _devices_of(wanted)
+    if number == "all":
+        return devices
+    assert isinstance(number, int)
+    if number > len(devices):
+        raise DiasterError(
+            f"{number} devices were asked for and JAX finds {len(devices)} of the kind {devices[0].platform}; "
+            "use --devices all to take what there is."
+        )
+    return devices[:number]
+
+
+def _devices_of(wanted: str) -> list[jax.Device]:
     if wanted == "cpu":
-        return jax.devices("cpu")[0]
+        return list(jax.local_devices(backend="cpu"))
     try:
-        return jax.devices("gpu")[0]
+        return list(jax.local_devices(backend="gpu"))
     except RuntimeError:
         if wanted == "gpu":
             raise DiasterError(
                 "a GPU was asked for and JAX finds none; install the GPU version with pip install 'diaster[cuda]', "
                 "or use --device cpu."
             ) from None
-    return jax.devices()[0]
+    return list(jax.local_devices())
 
 
-def check_memory(config: RunConfig, spec: EnvSpec, capacity: int, device: jax.Device) -> None:
+def check_memory(config: RunConfig, spec: EnvSpec, capacity: int, devices: Sequence[jax.Device]) -> None:
     """Refuse a replay that cannot fit, before it is tried."""
-    needed = len(config.seeds) * store_bytes(capacity, spec.obs_dim, spec.action_dim)
+    device = devices[0]
+    # Devices that are cores share the host's memory; others have their own, and so many seeds are on one.
+    n_seeds = len(config.seeds) if device.platform == "cpu" else -(-len(config.seeds) // len(devices))
+    needed = n_seeds * store_bytes(capacity, spec.obs_dim, spec.action_dim)
     available = device_memory(device)
     if available is not None and needed > 0.9 * available:
         raise DiasterError(
-            f"the replay needs {needed / 1e9:.1f} GB ({len(config.seeds)} × {capacity} observations of "
+            f"the replay needs {needed / 1e9:.1f} GB ({n_seeds} × {capacity} observations of "
             f"{spec.obs_dim} numbers) and {available / 1e9:.1f} GB are free on the {device.platform}; "
             "use fewer seeds or a smaller --replay.capacity."
         )
@@ -57,6 +74,12 @@ def device_memory(device: jax.Device) -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
+
+
+def peak_memory(device: jax.Device) -> int | None:
+    """The most bytes this process has had on a device, where the platform tells."""
+    peak = (device.memory_stats() or {}).get("peak_bytes_in_use") if device.platform != "cpu" else None
+    return None if peak is None else int(peak)
 
 
 def use_compilation_cache() -> None:

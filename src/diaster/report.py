@@ -60,10 +60,13 @@ class Lines(Silent):
     def start(self, config: RunConfig, spec: EnvSpec, step: int = 0) -> None:
         self._clock = Clock(config.steps * len(config.seeds), step * len(config.seeds))
         self._seeds = len(config.seeds)
+        self._outlook = Outlook(config, step)
         self._say(headline(config, spec))
 
     def advance(self, progress: Progress) -> None:
         self._clock.tick(progress.step * self._seeds)
+        if outlook := self._outlook.after(progress.step):
+            self._say(outlook)
 
     def evaluated(self, rows: Sequence[Row]) -> None:
         self._clock.tick(int(rows[0]["step"]) * len(rows))
@@ -97,6 +100,7 @@ class Bar(Silent):
     def start(self, config: RunConfig, spec: EnvSpec, step: int = 0) -> None:
         self._clock = Clock(config.steps * len(config.seeds), step * len(config.seeds))
         self._seeds = len(config.seeds)
+        self._outlook = Outlook(config, step)
         self._bar.console.print(headline(config, spec), highlight=False)
         self._task = self._bar.add_task(config.env, total=config.steps, completed=step, state="")
         self._bar.start()
@@ -105,6 +109,8 @@ class Bar(Silent):
         self._clock.tick(progress.step * self._seeds)
         state = f"return {number(progress.training_return)}  fit {short(progress.fit_r2)}  {self._clock.text()}"
         self._bar.update(self._task, completed=progress.step, state=state)
+        if outlook := self._outlook.after(progress.step):
+            self._bar.console.print(outlook, highlight=False)
 
     def evaluated(self, rows: Sequence[Row]) -> None:
         self._bar.console.print(evaluation_line(rows), highlight=False)
@@ -114,6 +120,31 @@ class Bar(Silent):
 
     def close(self) -> None:
         self._bar.stop()
+
+
+class Outlook:
+    """How long the run will take, said once: when the first chunk has been learnt that did not wait for compilation."""
+
+    def __init__(self, config: RunConfig, step: int) -> None:
+        self._config, self._first = config, step
+        self._last: tuple[float, int] | None = None
+        self._is_said = False
+
+    def after(self, step: int) -> str | None:
+        """A sentence after the first chunk that can tell; nothing after others."""
+        warmup = self._config.warmup_steps
+        learns = isinstance(warmup, int) and step >= warmup and step > self._first
+        if self._is_said or not learns:
+            return None
+        now = time.perf_counter()
+        if self._last is None:
+            self._last = now, step
+            return None
+        self._is_said = True
+        seconds, steps = now - self._last[0], step - self._last[1]
+        left = (self._config.steps - step) * seconds / max(steps, 1)
+        speed = len(self._config.seeds) * steps / max(seconds, 1e-9)
+        return f"about {duration(left)} to go at {speed:,.0f} steps/s, by the first chunk; evaluations may add to it"
 
 
 class Clock:
@@ -135,11 +166,14 @@ class Clock:
         speed = (now - steps) / max(last - first, 1e-9)
         if speed <= 0:
             return ""
-        left = round((self._total - self._done) / speed)
-        minutes, seconds = divmod(left, 60)
-        hours, minutes = divmod(minutes, 60)
-        clock = f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-        return f"{speed:,.0f} steps/s  {clock} left"
+        return f"{speed:,.0f} steps/s  {duration((self._total - self._done) / speed)} left"
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds, as a clock shows them."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def make_reporter() -> Reporter:

@@ -29,7 +29,7 @@ from diaster.evaluate import HeldOut, diagnose, return_statistics
 from diaster.files import Form, check_tensors, damaged, tensor_bytes
 from diaster.interruption import Interruption
 from diaster.learner import Learner, LearnerSnapshot
-from diaster.machine import check_memory, describe_machine, find_device, use_compilation_cache
+from diaster.machine import check_memory, describe_machine, find_devices, use_compilation_cache
 from diaster.records import CONFIG, DONE, Row, RunWriter, free_directory, read_config
 from diaster.registry import check_pair, make_agent, make_decomposer
 from diaster.replay import refill_store, store_bytes
@@ -37,6 +37,7 @@ from diaster.report import Progress, Reporter, Silent, make_reporter
 from diaster.reward_model import RewardModel
 from diaster.run import Run
 from diaster.schedule import chunk_ends, crosses, ring_rows, updates_due, warmup
+from diaster.shards import ShardedLearner
 from diaster.trees import is_recorded, leaf_names
 from diaster.types import EnvSpec, Episode
 from diaster.workers import Fleet, Request, make_fleet
@@ -98,14 +99,14 @@ def _train_in(
     out: Path, config: RunConfig, spec: EnvSpec, reporter: Reporter, tensorboard: bool, is_resumed: bool = False
 ) -> Run:
     start = time.perf_counter()
-    device = find_device(config.device)
+    devices = find_devices(config.device, config.devices)
     capacity = ring_rows(config)
-    check_memory(config, spec, capacity, device)
-    writer = RunWriter(out, config, describe_machine(device), is_resumed)
+    check_memory(config, spec, capacity, devices)
+    writer = RunWriter(out, config, describe_machine(devices[0]), is_resumed)
     use_compilation_cache()
     board = Board(out) if tensorboard else None
-    with jax.default_device(device), Interruption() as interruption:
-        trainer = Trainer(config, spec, capacity, device, reporter, writer, board, interruption, start)
+    with jax.default_device(devices[0]), Interruption() as interruption:
+        trainer = Trainer(config, spec, capacity, devices, reporter, writer, board, interruption, start)
         try:
             writer.claim()
             if is_resumed:
@@ -125,7 +126,7 @@ class Trainer:
         config: RunConfig,
         spec: EnvSpec,
         capacity: int,
-        device: jax.Device,
+        devices: Sequence[jax.Device],
         reporter: Reporter,
         writer: RunWriter,
         board: Board | None,
@@ -142,7 +143,15 @@ class Trainer:
             isolate=config.isolate_envs,
             step_seconds=config.step_seconds,
         )
-        self._learner = Learner(decomposer, agent, spec, config.seeds, capacity, config.learner.batch_size, device)
+        self._learner: Learner | ShardedLearner
+
+        def make_learner(seeds: Sequence[int], device: jax.Device) -> Learner:
+            return Learner(decomposer, agent, spec, seeds, capacity, config.learner.batch_size, device)
+
+        if len(devices) > 1:
+            self._learner = ShardedLearner(make_learner, config.seeds, devices)
+        else:
+            self._learner = make_learner(config.seeds, devices[0])
         self._rewards = RewardModel(decomposer, spec.horizon)
         fleet_of = partial(make_fleet, spec, agent.acting, config.seeds, config.imports, config.workers, handling)
         self._fleet: Fleet = fleet_of()
@@ -510,7 +519,7 @@ class Trainer:
 
     def _tensors(self) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
         policy = self._learner.policy_tree()
-        decomposer = self._learner.state.decomposer
+        decomposer = self._learner.decomposer_tree()
         return (
             {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(policy)},
             {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(decomposer) if is_recorded(name)},

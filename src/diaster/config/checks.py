@@ -72,6 +72,7 @@ _AT_LEAST: dict[str, float] = {
     "warmup_steps": 1,
     "chunk_steps": 1,
     "checkpoint_every": 0,
+    "devices": 1,
     "workers": 0,
     "env_retries": 0,
     "decomposer.hidden": 1,
@@ -132,7 +133,7 @@ def _validate_ranges(config: RunConfig) -> None:
         value = _lookup(config, name)
         if value is None:
             continue
-        if value != "auto" and not value >= least:
+        if value not in ("auto", "all") and not value >= least:
             raise DiasterError(f"{name}={value} is too small; it has to be at least {least}.")
         if value == math.inf:
             raise DiasterError(f"{name}={value} is no finite number; give one.")

@@ -99,6 +99,8 @@ class RunConfig:
     """Environment steps between two checkpoints; auto is about every five minutes, 0 writes none."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where learning runs; auto takes a GPU if there is one. Environments and acting stay on the CPU."""
+    devices: int | Literal["all"] = 1
+    """How many devices of that kind the seeds are dealt out to; all takes every one of this machine."""
     workers: int | Auto = "auto"
     """Processes that step environments; 0 steps them in this process. The result does not depend on it."""
     env_retries: int = 3

@@ -1,0 +1,187 @@
+"""How fast this machine learns: what an update takes, what share of it is decomposition, and the whole loop.
+
+Updates are timed on episodes of random numbers: what they hold does not change how long an update takes. Each such
+figure is the least of several repetitions, because machines are shared and noisy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from diaster.config import DiasterConfig, RunConfig
+from diaster.learner import Learner
+from diaster.machine import find_devices, peak_memory, use_compilation_cache
+from diaster.registry import make_agent, make_decomposer
+from diaster.report import Progress, Silent
+from diaster.schedule import updates_due
+from diaster.training import resolve, run_training
+from diaster.types import EnvSpec, Episode
+
+LOOP_SECONDS = 25.0
+LEAST_LOOP = 2000  # steps per seed
+Row = tuple[str, str]
+
+
+class Parts(NamedTuple):
+    """Seconds of one update, of all seeds together."""
+
+    agent: float
+    decomposer: float
+    agent_updates: int  # of a chunk
+    decomposer_updates: int
+
+    @property
+    def chunk(self) -> float:
+        """What a chunk's updates take."""
+        return self.agent * self.agent_updates + self.decomposer * self.decomposer_updates
+
+    @property
+    def share(self) -> float:
+        """Of the decomposer."""
+        return self.decomposer * self.decomposer_updates / self.chunk
+
+
+def bench(config: RunConfig, length: int, loop_seconds: float = LOOP_SECONDS) -> list[Row]:
+    """The table of this machine, with updates timed on episodes of `length` steps; 0 seconds leave the loop out."""
+    config, spec = resolve(config)
+    device = find_devices(config.device, 1)[0]
+    use_compilation_cache()
+    n_seeds = len(config.seeds)
+    with jax.default_device(device):
+        parts = time_parts(config, spec, device, length)
+        learning = n_seeds * config.chunk_steps / parts.chunk
+        rows = [
+            ("machine", device.device_kind),
+            ("an update of the learner", f"{1e3 * parts.agent:.3f} ms"),
+            (f"an update of the decomposer, episodes of {length} steps", f"{1e3 * parts.decomposer:.3f} ms"),
+            ("share of the decomposer", f"{100 * parts.share:.0f} %"),
+            ("learning alone, seeds added up", f"{learning:,.0f} steps/s"),
+        ]
+        peak = peak_memory(device)
+        if peak is not None:
+            rows.append(("largest use of the device's memory", f"{peak / 1e9:.2f} GB"))
+        if isinstance(config.decomposer, DiasterConfig) and config.decomposer.segments == "all":
+            floor = latency_floor(n_seeds, config.decomposer, length)
+            rows.append(("the least recurrent step of this size", f"{1e6 * floor:.2f} µs"))
+            # Forward and backward through the cut episodes, and forward through whole ones for the differences.
+            rows.append(("of three such rows, reached", f"{100 * 3 * length * floor / parts.decomposer:.0f} %"))
+        if loop_seconds > 0:
+            steps = LEAST_LOOP + int(0.7 * learning / n_seeds * loop_seconds)
+            rows += whole_loop(config, steps)
+    return rows
+
+
+def time_parts(config: RunConfig, spec: EnvSpec, device: jax.Device, length: int, repeat: int = 4) -> Parts:
+    """Time the updates of a chunk."""
+    n_seeds, n_episodes = len(config.seeds), max(2, min(100, 40_000 // length))
+    make = make_decomposer(config, spec.horizon)
+    capacity, batch = (n_episodes + 1) * (length + 1), config.learner.batch_size
+    learner = Learner(make, make_agent(config, spec), spec, config.seeds, capacity, batch, device)
+    random = np.random.default_rng(0)
+    for _ in range(n_episodes):
+        learner.ingest([[random_episode(random, length, spec)] for _ in range(n_seeds)])
+    ready = np.ones(n_seeds, bool)
+    n_agent = max(1, updates_due(config.learner, config.chunk_steps))
+    n_decomposer = updates_due(config.decomposer, config.chunk_steps)
+
+    def fit_agent() -> Any:
+        learner.fit_agent(ready, 0, n_agent)
+        return learner.state
+
+    def fit_decomposer() -> Any:
+        learner.fit_decomposer(ready, 0, n_decomposer)
+        return learner.state
+
+    return Parts(
+        least_seconds(fit_agent, repeat) / n_agent,
+        least_seconds(fit_decomposer, repeat) / n_decomposer if n_decomposer else 0.0,
+        n_agent,
+        n_decomposer,
+    )
+
+
+def random_episode(random: np.random.Generator, length: int, spec: EnvSpec) -> Episode:
+    """An episode of no meaning."""
+    obs = random.standard_normal((length + 1, spec.obs_dim)).astype(np.float32)
+    action = random.uniform(-1, 1, (length, spec.action_dim)).astype(np.float32)
+    return Episode(obs, action, float(random.standard_normal()), terminated=bool(random.integers(2)))
+
+
+def least_seconds(call: Callable[[], Any], repeat: int) -> float:
+    """The least time of a call, once it is compiled."""
+    jax.block_until_ready(call())  # type: ignore[no-untyped-call]
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        jax.block_until_ready(call())  # type: ignore[no-untyped-call]
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def latency_floor(n_seeds: int, config: DiasterConfig, n_steps: int) -> float:
+    """Seconds of the least recurrent step: one product with the state, and what turns its result into a state again."""
+    n_hidden = config.hidden
+    weight = jnp.full((n_seeds, n_hidden, 3 * n_hidden), 1e-3)
+
+    def run(state: jax.Array) -> jax.Array:
+        def step(state: jax.Array, _: None) -> tuple[jax.Array, None]:
+            one, two, three = jnp.split(jnp.einsum("sbh,shg->sbg", state, weight), 3, axis=-1)
+            return jnp.tanh(one + two * three), None
+
+        return jax.lax.scan(step, state, None, length=n_steps, unroll=8)[0]
+
+    compiled = jax.jit(run)
+    state = jnp.ones((n_seeds, config.batch_episodes, n_hidden))
+    return least_seconds(lambda: compiled(state), 3) / n_steps
+
+
+class Marks(Silent):
+    """Notes when each chunk was done."""
+
+    def __init__(self) -> None:
+        self.marks: list[tuple[int, float]] = []
+
+    def advance(self, progress: Progress) -> None:
+        self.marks.append((progress.step, time.perf_counter()))
+
+
+def whole_loop(config: RunConfig, steps: int) -> Sequence[Row]:
+    """Train for so many steps, and count from the first evaluation on: then all is compiled."""
+    # Later evaluations are counted: one for as many steps as in a real run, but at least one.
+    every = min(config.evaluation.every, max(config.chunk_steps, steps // 3))
+    short = dataclasses.replace(
+        config,
+        steps=steps,
+        warmup_steps=min(1000, steps // 10),
+        checkpoint_every=0,
+        evaluation=dataclasses.replace(config.evaluation, every=every),
+    )
+    noted = Marks()
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        run = run_training(short, Path(folder) / "run", noted)
+        first = run.metadata["seconds_to_first_learning"]
+        seconds = time.perf_counter() - start
+    marks = [mark for mark in noted.marks if mark[0] > every + config.chunk_steps]
+    rows = [("start-up to the first learning step", "–" if first is None else f"{first:.1f} s")]
+    if len(marks) > 1:
+        speed = len(config.seeds) * (marks[-1][0] - marks[0][0]) / (marks[-1][1] - marks[0][1])
+        per_seed = speed / len(config.seeds)
+        rows.append((f"the whole loop, {config.env}, seeds added up", f"{speed:,.0f} steps/s"))
+        rows.append(("300,000 steps of every seed take about", _duration(300_000 / per_seed)))
+    rows.append(("this measurement of the loop took", f"{seconds:.0f} s"))
+    return rows
+
+
+def _duration(seconds: float) -> str:
+    minutes = seconds / 60.0
+    return f"{minutes / 60.0:.1f} hours" if minutes > 90 else f"{max(minutes, 0.1):.1f} minutes"

@@ -1,0 +1,105 @@
+"""Seeds dealt out to several devices: one learner on each, with the same face as a single one.
+
+Seeds share nothing but a program, so nothing has to be exchanged between devices, and their number need not be a
+multiple of the devices'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from diaster.acting import HostParameters
+from diaster.agents import Acting, Metrics
+from diaster.learner import Learner, LearnerSnapshot
+from diaster.replay import EpisodeStore
+from diaster.types import Episode
+
+
+class ShardedLearner:
+    """Learners of neighbouring seeds, each on a device of its own."""
+
+    def __init__(
+        self,
+        make: Callable[[Sequence[int], jax.Device], Learner],
+        seeds: Sequence[int],
+        devices: Sequence[jax.Device],
+    ) -> None:
+        parts = np.array_split(np.arange(len(seeds)), min(len(devices), len(seeds)))
+        self._spans = [slice(int(part[0]), int(part[-1]) + 1) for part in parts]
+        used = devices[: len(self._spans)]
+        self._home = used[0]
+        self.learners = [make(seeds[span], device) for span, device in zip(self._spans, used, strict=True)]
+
+    def ingest(self, episodes: Sequence[Sequence[Episode]]) -> None:
+        for learner, span in self._shares():
+            learner.ingest(episodes[span])
+
+    def fit_decomposer(self, ready: NDArray[np.bool_], first_update: int, n_updates: int) -> Metrics:
+        return self._joined(
+            [learner.fit_decomposer(ready[span], first_update, n_updates) for learner, span in self._shares()]
+        )
+
+    def fit_agent(self, ready: NDArray[np.bool_], first_update: int, n_updates: int) -> Metrics:
+        return self._joined(
+            [learner.fit_agent(ready[span], first_update, n_updates) for learner, span in self._shares()]
+        )
+
+    def renew_labels(self, oldest: int) -> None:
+        for learner in self.learners:
+            learner.renew_labels(oldest)
+
+    def policies(self) -> list[HostParameters]:
+        return [policy for learner in self.learners for policy in learner.policies()]
+
+    def policy_tree(self) -> Acting:
+        tree: Acting = _concatenated([learner.policy_tree() for learner in self.learners])
+        return tree
+
+    def decomposer_tree(self) -> Any:
+        return _concatenated([learner.decomposer_tree() for learner in self.learners])
+
+    def decomposer_state(self, position: int) -> Any:
+        learner, inside = self._of(position)
+        return learner.decomposer_state(inside)
+
+    def net_arrays(self) -> dict[str, NDArray[Any]]:
+        arrays: dict[str, NDArray[Any]] = _concatenated([learner.net_arrays() for learner in self.learners])
+        return arrays
+
+    def snapshot(self) -> LearnerSnapshot:
+        snapshots = [learner.snapshot() for learner in self.learners]
+        return LearnerSnapshot(_concatenated([snapshot.arrays for snapshot in snapshots]), snapshots[0].label_age)
+
+    def go_back(self, position: int, arrays: Mapping[str, NDArray[Any]], attempt: int) -> None:
+        learner, inside = self._of(position)
+        span = self._spans[self.learners.index(learner)]
+        learner.go_back(inside, {name: array[span] for name, array in arrays.items()}, attempt)
+
+    def restore(
+        self, snapshot: LearnerSnapshot, stores: Sequence[EpisodeStore], attempts: Sequence[int] | None = None
+    ) -> None:
+        for learner, span in self._shares():
+            part = LearnerSnapshot({name: array[span] for name, array in snapshot.arrays.items()}, snapshot.label_age)
+            learner.restore(part, stores[span], None if attempts is None else attempts[span])
+
+    def _shares(self) -> list[tuple[Learner, slice]]:
+        return list(zip(self.learners, self._spans, strict=True))
+
+    def _of(self, position: int) -> tuple[Learner, int]:
+        return next((learner, position - span.start) for learner, span in self._shares() if position < span.stop)
+
+    def _joined(self, metrics: Sequence[Metrics]) -> Metrics:
+        """One array for all seeds, on the first device; nobody waits for it."""
+        return {
+            name: jnp.concatenate([jax.device_put(part[name], self._home) for part in metrics]) for name in metrics[0]
+        }
+
+
+def _concatenated(trees: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *trees)
