@@ -1,6 +1,6 @@
 """Records episodes of a trained run, so that figures can be drawn from its directory alone.
 
-Two kinds of episodes, as many of each: those of the policy, and a spread of behaviours from the policy to random
+Two kinds of episodes, about as many of each: those of the policy, and a spread of behaviours from the policy to random
 actions, since what a good policy does differs little from step to step. In a maze the spread starts in all of its
 cells and has one goal.
 """
@@ -30,6 +30,9 @@ from diaster.types import EvaluationEpisode, FloatArray, Stream, host_random, re
 FRAMES = 6
 FRAME_SIDE = 160
 MOST_EPISODES = 1000
+HOLD = 4
+# A map needs episodes from everywhere: of a maze the spread has more of them, some from each cell.
+STARTS_PER_CELL, MOST_STARTS = 8, 64
 FORWARD = "x_position"  # where Gymnasium's robots say how far they have come
 
 Act = Callable[[FloatArray], FloatArray]
@@ -51,7 +54,7 @@ class Places(NamedTuple):
 
 
 def record_rollouts(path: Path, episodes: int) -> None:
-    """Record so many episodes of each seed's policy, and as many of the spread; nothing where they are there."""
+    """Record so many episodes of each seed's policy, and the spread; nothing where they are there."""
     if not 1 <= episodes <= MOST_EPISODES:
         raise DiasterError(f"{episodes} episodes were asked for; give a number from 1 to {MOST_EPISODES}.")
     run = Run(path)
@@ -60,11 +63,12 @@ def record_rollouts(path: Path, episodes: int) -> None:
         there = read_rollouts(path)
         if min(there.of_policy(seed) for seed in run.seeds) >= episodes:
             return
+    maze = _maze_of(run)
     found = [
         (seed, is_spread, item)
         for seed in run.seeds
         for is_spread in (False, True)
-        for item in _episodes(run, seed, episodes, is_spread)
+        for item in _episodes(run, maze, seed, episodes, is_spread)
     ]
     rewards: dict[int, list[NDArray[np.float64]]] = {
         seed: run.step_rewards([item.of for of, _, item in found if of == seed], seed) for seed in run.seeds
@@ -86,7 +90,7 @@ def record_rollouts(path: Path, episodes: int) -> None:
         next_position=np.concatenate([item.position[1:] for item in items]),
         frames=frames,
         frame_step=frame_step,
-        maze=_maze_of(run),
+        maze=maze,
     )
     write_rollouts(path, rollouts, nets)
 
@@ -95,11 +99,13 @@ def _true_reward(item: EvaluationEpisode) -> NDArray[np.float64]:
     return np.full(item.episode.length, np.nan) if item.true_reward is None else item.true_reward.astype(np.float64)
 
 
-def _episodes(run: Run, seed: int, n: int, is_spread: bool) -> list[Recorded]:
+def _episodes(run: Run, maze: Maze | None, seed: int, n: int, is_spread: bool) -> list[Recorded]:
     """Episodes of the policy, or of behaviours between it and random actions."""
     make = (lambda: SpreadStarts(run.make_env())) if is_spread else run.make_env
     rollout = Rollout(make, run.spec, f"seed {seed}'s recording")
     places, policy, found = _places(run), run.actor(seed), []
+    if is_spread and maze is not None:
+        n = max(n, min(STARTS_PER_CELL * int((~maze.walls).sum()), MOST_STARTS))
     try:
         for number in range(n):
             start = reset_seed(seed, Stream.RECORD_RESET, int(is_spread), number)
@@ -113,11 +119,19 @@ def _episodes(run: Run, seed: int, n: int, is_spread: bool) -> list[Recorded]:
 
 
 def _mixed(run: Run, policy: Act, seed: int, number: int, share: float) -> Act:
-    """The policy, with a random action in its place in this share of the steps."""
+    """The policy, with a random action in its place in this share of the time; one is held for a few steps.
+
+    Pushes that change at every step cancel out, and lead nowhere.
+    """
     random = host_random(seed, Stream.RECORD_ACTION, number)
+    held: list[FloatArray | None] = []
 
     def act(obs: FloatArray) -> FloatArray:
-        return random_actions(random, 1, run.spec)[0] if random.random() < share else policy(obs)
+        if not held:
+            push = random_actions(random, 1, run.spec)[0] if random.random() < share else None
+            held.extend([push] * HOLD)
+        push = held.pop()
+        return policy(obs) if push is None else push
 
     return act
 

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from diaster.errors import unknown
 from diaster.figures.ablations import draw_cut_points, draw_step_reward
+from diaster.figures.credit import draw_credit
+from diaster.figures.heatmap import draw_heatmap
 from diaster.figures.performance import draw_performance
+from diaster.figures.proxy_reward import draw_proxy_reward
 from diaster.figures.style import PAGE, add_caption, check_picture, check_width, drawing, write_picture
+from diaster.figures.summary import draw_summary
 from diaster.results import Note, Results, read_results, sentences
 
 if TYPE_CHECKING:
@@ -25,9 +29,13 @@ class Drawing(NamedTuple):
 
 
 FIGURES = {
+    "proxy-reward": Drawing("forward motion against learnt and true reward (needs recordings)", draw_proxy_reward),
     "performance": Drawing("learning curves on all tasks, all methods", draw_performance),
+    "heatmap": Drawing("future proxy reward in a maze, by position (needs recordings)", draw_heatmap),
     "cut-points": Drawing("learning curves for numbers of cut points, each head", draw_cut_points),
     "step-reward": Drawing("learning curves with and without the step reward", draw_step_reward),
+    "credit": Drawing("one episode: rewards over time, learnt and true (needs recordings)", draw_credit),
+    "summary": Drawing("final returns as fractions of dense's, over all tasks", draw_summary),
 }
 
 

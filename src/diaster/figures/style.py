@@ -42,7 +42,8 @@ VARIANT_LINES = ("-", (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
 VARIANT_SHADES = (1.0, 0.62, 0.4, 0.8)
 # Ordered colours for an ordered quantity (viridis), the last one darker so that it does not vanish on white.
 SEQUENCE = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#d8b91a")
-TRUTH, PROXY = "#0072b2", METHOD_COLOURS["diaster"]
+# A learnt reward has the colour of the method, the true one that of the reference, which learns from it.
+PROXY, TRUTH = METHOD_COLOURS["diaster"], METHOD_COLOURS["dense"]
 NOTHING = "#e6e6e6"
 
 RC: Any = {
@@ -200,7 +201,7 @@ def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], wi
 def add_caption(figure: Figure, lines: Sequence[str]) -> None:
     """Lines below the axes, in the figure itself; it grows by what they need."""
     width, height = figure.get_size_inches()
-    signs = int((width - 0.1) * 72 / (SMALL * 0.5))
+    signs = int((width - 0.1) * 72 / (SMALL * 0.545))
     wrapped = [part for line in lines for part in textwrap.wrap(line, signs, break_on_hyphens=False)]
     if len(wrapped) > MOST_CAPTION_LINES:
         wrapped = [*wrapped[: MOST_CAPTION_LINES - 1], "… and more, which the command prints."]
