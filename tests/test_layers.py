@@ -37,7 +37,15 @@ ORDER = [
     "schedule",
     "board",
     "training",
+    "rollouts",
+    "rendering",
+    "recording",
+    "results",
+    "aggregate",
+    "figures",
     "plots",
+    "video",
+    "page",
     "cli",
 ]
 IN_WORKERS = (

@@ -23,13 +23,14 @@ def draw_credit(results: Results, width: float) -> tuple[Figure, list[str], list
     steps = recorded.steps_of(0)
     proxy, true = recorded.step_reward[steps], recorded.true_reward[steps]
     is_known = not np.isnan(true).any()
-    n_frames = len(recorded.frames)
+    shown = _frames_shown(len(recorded.frames), width)
+    n_frames = len(shown)
     height = 2.6 + (width / max(n_frames, 1) if n_frames else 0.0)
     figure = new_figure(width, height)
     shares = ([width / n_frames] if n_frames else []) + [1.3, 1.0]
     rows = figure.add_gridspec(len(shares), max(n_frames, 1), height_ratios=shares)
-    for number in range(n_frames):
-        axes = figure.add_subplot(rows[0, number])
+    for column, number in enumerate(shown):
+        axes = figure.add_subplot(rows[0, column])
         axes.imshow(recorded.frames[number])
         axes.set_axis_off()
         axes.set_title(f"t = {recorded.frame_step[number]}", fontsize=SMALL, pad=2)
@@ -72,6 +73,12 @@ def draw_credit(results: Results, width: float) -> tuple[Figure, list[str], list
     if not is_known:
         notes.append(Note("true reward", "the environment has none"))
     return figure, [caption], notes
+
+
+def _frames_shown(n: int, width: float) -> list[int]:
+    """Which frames, from the first to the last: as many as can be made out."""
+    most = max(2, int(width / 0.8))
+    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(int)).tolist() if n else []
 
 
 def _chosen(results: Results) -> tuple[Group, Path, Rollouts]:
