@@ -20,7 +20,7 @@ import numpy as np
 from diaster import __version__
 from diaster.errors import DiasterError
 from diaster.figures import FIGURES, draw
-from diaster.figures.style import check_picture, drawing, picture_bytes, series_labels, series_styles
+from diaster.figures.style import COLUMN, PAGE, check_picture, drawing, picture_bytes, series_labels, series_styles
 from diaster.files import write_atomically
 from diaster.page.command import train_command
 from diaster.results import (
@@ -112,9 +112,11 @@ def _json(value: Any) -> str:
     return json.dumps(value, allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _number(value: float) -> str:
-    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
-    return f"{value:,.{digits}f}".replace("-", "−")
+def _mean_and_error(mean: float, error: float | None) -> str:
+    """Both with as many digits as the mean deserves."""
+    digits = 0 if abs(mean) >= 100 else 1 if abs(mean) >= 10 else 2
+    values = [mean] if error is None else [mean, error]
+    return " ± ".join(f"{value:,.{digits}f}" for value in values).replace("-", "−")
 
 
 def _overview(groups: list[Group]) -> str:
@@ -146,8 +148,7 @@ def _name(group: Group, labels: dict[tuple[str, str, str], str]) -> str:
 
 
 def _final(group: Group) -> str:
-    mean, error = float(group.mean[-1]), float(group.error[-1])
-    return f"{_number(mean)} ± {_number(error)}" if len(group.seeds) > 1 else _number(mean)
+    return _mean_and_error(float(group.mean[-1]), float(group.error[-1]) if len(group.seeds) > 1 else None)
 
 
 def _returns_table(groups: list[Group], labels: dict[tuple[str, str, str], str]) -> str:
@@ -161,13 +162,13 @@ def _returns_table(groups: list[Group], labels: dict[tuple[str, str, str], str])
             if group is None:
                 cells.append("<td>–</td>")
                 continue
-            steps = f"{len(group.seeds)} seed{'s' * (len(group.seeds) > 1)}, {steps_text(float(group.steps[-1]))} steps"
-            cells.append(f"<td>{_text(_final(group))}<small>{_text(steps)}</small></td>")
+            base = f"{len(group.seeds)} seed{'s' * (len(group.seeds) > 1)}, {steps_text(float(group.steps[-1]))}"
+            cells.append(f"<td>{_text(_final(group))}<small>{_text(base)}</small></td>")
         rows.append(f"<tr><th scope='row'>{_text(task.title)}</th>{''.join(cells)}</tr>")
     heads = "".join(f"<th scope='col'>{_text(labels[one])}</th>" for one in series)
     return (
         "<section><h2>Final returns</h2><p>Mean ± standard error over seeds, at the last evaluation that all seeds "
-        "of a cell have.</p>"
+        "of a cell have; below, how many seeds and steps that is.</p>"
         f"<div class='wide' tabindex='0'><table id='returns'><thead><tr><th scope='col'>task</th>{heads}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div></section>"
     )
@@ -242,19 +243,25 @@ def _figures(results: Results) -> tuple[list[str], list[str]]:
         command = f"diaster figure {name} {_quoted(results.path)} -o {name}.svg"
         head = f"<h3>{_text(name)}</h3><p>{_text(what)}</p>"
         try:
-            with drawing():
-                figure, lines = draw(name, results)
-                picture = base64.b64encode(picture_bytes(figure, ".png")).decode()
+            wide, lines = _picture(name, results, PAGE)
+            narrow, _ = _picture(name, results, COLUMN)
         except DiasterError as error:
             left_out.append(f"{name}: {error}")
             parts.append(f"<article class='absent' id='{name}'>{head}<p>Not drawn: {_text(error)}</p></article>")
             continue
         words = _text(f"{name}: {' '.join(lines)}")
         parts.append(
-            f"<article id='{name}'>{head}<img alt='{words}' "
-            f"src='data:image/png;base64,{picture}'><pre><code>{_text(command)}</code></pre></article>"
+            f"<article id='{name}'>{head}<picture><source media='(max-width: 40rem)' srcset='{narrow}'>"
+            f"<img alt='{words}' src='{wide}'></picture><pre><code>{_text(command)}</code></pre></article>"
         )
     return parts, left_out
+
+
+def _picture(name: str, results: Results, width: float) -> tuple[str, list[str]]:
+    """A figure as part of the page, and its caption."""
+    with drawing():
+        figure, lines = draw(name, results, width)
+        return f"data:image/png;base64,{base64.b64encode(picture_bytes(figure, '.png')).decode()}", lines
 
 
 def _runs_section(groups: list[Group], labels: dict[tuple[str, str, str], str]) -> str:

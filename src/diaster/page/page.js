@@ -76,6 +76,8 @@
       svg.append(make("text", { x: x(value), y: H - BOTTOM + 15, "text-anchor": value > 0.9 * last ? "end" : "middle" }, short(value)));
     }
     svg.append(make("line", { class: "axis", x1: LEFT, x2: W - RIGHT, y1: H - BOTTOM, y2: H - BOTTOM }));
+    const middle = (TOP + H - BOTTOM) / 2;
+    svg.append(make("text", { x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` }, "return of an episode"));
     svg.append(make("text", { x: (LEFT + W - RIGHT) / 2, y: H - 6, "text-anchor": "middle" }, "environment steps"));
     const drawn = [...curves].reverse().map((one) => {
       const points = one.steps.map((step, k) => [x(step), y(one.mean[k])]);
@@ -110,10 +112,11 @@
       const { one, k } = best;
       tip.textContent = `${one.name}\nstep ${full(one.steps[k])}\n${full(one.mean[k])}${one.seeds > 1 ? ` ± ${full(one.error[k])} (${one.seeds} seeds)` : " (1 seed)"}`;
       tip.hidden = false;
-      const scale = box.width / W, room = frame.clientWidth - tip.offsetWidth - 8;
-      tip.style.left = `${Math.max(4, Math.min(room, svg.offsetLeft + best.cx * scale + 12))}px`;
-      const above = svg.offsetTop + best.cy * scale - tip.offsetHeight - 10;
-      tip.style.top = `${above > 0 ? above : svg.offsetTop + best.cy * scale + 14}px`;
+      const around = frame.getBoundingClientRect(), scale = box.width / W;
+      const left = box.left - around.left + best.cx * scale, top = box.top - around.top + best.cy * scale;
+      const room = around.width - tip.offsetWidth - 4;
+      tip.style.left = `${Math.max(4, Math.min(room, left + 12))}px`;
+      tip.style.top = `${top > tip.offsetHeight + 10 ? top - tip.offsetHeight - 10 : top + 14}px`;
       mark.setAttribute("cx", best.cx);
       mark.setAttribute("cy", best.cy);
       mark.setAttribute("visibility", "visible");
