@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from diaster.config import METHOD_CONFIGS, PAPER_TASKS, build_config, write_toml
-from diaster.records import COLUMNS, CONFIG, DECOMPOSER, DONE, POLICY, PROGRESS, progress_csv
+from diaster.records import COLUMNS, CONFIG, DECOMPOSER, DONE, METADATA, POLICY, PROGRESS, progress_csv, read_config
 from diaster.rollouts import Maze, Rollouts, nets_digest, write_rollouts
 
 QUALITY = {
@@ -74,6 +74,35 @@ def make_everything(root: Path, seeds: int = 5, n: int = 40) -> Path:
         without = {"reward_source": "difference"}
         make_run(root / f"{env}-without", curves(env, 0.5, seeds, n, random), every, env=env, decomposer=without)
     return root
+
+
+def make_run_with_nets(path: Path, env: str) -> Path:
+    """A run that can be loaded: two seeds, small nets of random numbers above 0."""
+    import jax
+    import safetensors.numpy
+    import toy_envs
+
+    from diaster.envs import describe_env, make_env
+    from diaster.registry import make_agent, make_decomposer
+    from diaster.trees import is_recorded, leaf_names
+
+    small: dict[str, Any] = {"decomposer": {"hidden": 4}, "learner": {"hidden": 4}, "imports": ("toy_envs",)}
+    make_run(path, {3: [1.0, 2.0], 8: [2.0, 3.0]}, env=env, horizon=toy_envs.HORIZON, **small)
+    config = read_config(path)
+    spec = describe_env(make_env(env, toy_envs.HORIZON), env, toy_envs.HORIZON)
+    agent, decomposer = make_agent(config, spec), make_decomposer(config, toy_envs.HORIZON)
+    policy = jax.eval_shape(lambda key: agent.policy(agent.init(key, spec)), jax.random.key(0))
+    state = jax.eval_shape(lambda key: decomposer.init(key, spec), jax.random.key(0))
+    random = np.random.default_rng(0)
+    for name, tree in ((POLICY, policy), (DECOMPOSER, state)):
+        arrays = {
+            leaf_name: random.uniform(0.1, 0.5, (2, *leaf.shape)).astype(leaf.dtype)
+            for leaf_name, leaf in leaf_names(tree)
+            if is_recorded(leaf_name)
+        }
+        (path / name).write_bytes(safetensors.numpy.save(arrays))
+    (path / METADATA).write_text("{}", encoding="utf-8")
+    return path
 
 
 def make_rollouts(path: Path, lengths: Sequence[int] = (40, 60, 50), **changes: Any) -> Rollouts:

@@ -74,6 +74,8 @@ def record_rollouts(path: Path, episodes: int) -> None:
         seed: run.step_rewards([item.of for of, _, item in found if of == seed], seed) for seed in run.seeds
     }
     step_reward = [values for seed in run.seeds for values in rewards[seed]]
+    if not all(np.isfinite(values).all() for values in step_reward):
+        raise DiasterError(f"the step rewards of '{path}' are not finite; the run has diverged, train it again.")
     frames, frame_step = _frames(run, found[0][2])
     items = [item for _, _, item in found]
     rollouts = Rollouts(
