@@ -119,8 +119,7 @@ def _draw_map(axes: Axes, maze: Maze, values: NDArray[np.float64], recorded: lis
     from matplotlib import colormaps
     from matplotlib.patches import Rectangle
 
-    colours = colormaps["viridis"].copy()
-    colours.set_bad(NOTHING)
+    colours = colormaps["viridis"].with_extremes(bad=NOTHING)
     left, right, bottom, top = maze.extent
     image = axes.imshow(values, extent=maze.extent, cmap=colours, vmin=0.0, vmax=1.0, interpolation="nearest")
     for row, column in np.argwhere(maze.walls):
