@@ -135,5 +135,13 @@ def test_modules_that_help_needs_import_nothing_slow_at_their_top(module: str) -
         assert names & {"jax", "gymnasium", "matplotlib", "numpy"} == set()
 
 
+@pytest.mark.parametrize("module", ["results", "aggregate", "figures", "rollouts", "plots", "page"])
+def test_modules_that_draw_recorded_files_import_neither_jax_nor_environments(module: str) -> None:
+    for file in files_of(module):
+        heads = {name.split(".")[0] for name in imports_of(file)}
+        assert heads & {"jax", "jaxlib", "optax", "gymnasium", "mujoco"} == set()
+        assert own_layers(file).isdisjoint({"run", "envs", "collect", "training", "learner", "recording", "rendering"})
+
+
 def test_a_package_is_looked_into() -> None:
     assert {file.name for file in files_of("config")} >= {"__init__.py", "methods.py", "agents.py", "run.py"}
