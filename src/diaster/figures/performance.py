@@ -70,7 +70,7 @@ def draw_performance(results: Results, width: float) -> tuple[Figure, list[str],
     absent = [name for name in PAPER_TASKS if name not in {task.env for task in panels}]
     if absent and len(absent) < len(PAPER_TASKS):
         notes.append(Note(", ".join(absent), "no runs"))
-    notes += [Note(task.title, "not shown, a single method") for task in every if task not in panels]
+    notes += [Note(task.title, "not shown, one method with changed settings") for task in every if task not in panels]
     notes += _settings_notes(shown, labels)
     left_out = sum(len(others) for _, others in chosen.values())
     if left_out:
@@ -79,8 +79,10 @@ def draw_performance(results: Results, width: float) -> tuple[Figure, list[str],
 
 
 def _is_compared(task: Task, groups: Sequence[Group]) -> bool:
-    """A task of the paper, or one in which there is something to compare."""
-    return task.env in PAPER_TASKS or len({group.series for group in groups}) > 1
+    """Not where a single method was run with other settings than its preset's alone: that is another experiment."""
+    if task.env in PAPER_TASKS or len({group.series for group in groups}) > 1:
+        return True
+    return any(not changed_settings(group.config) for group in groups)
 
 
 def _settings_notes(groups: Sequence[Group], labels: dict[tuple[str, str, str], str]) -> list[Note]:

@@ -201,8 +201,7 @@ def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], wi
 def add_caption(figure: Figure, lines: Sequence[str]) -> None:
     """Lines below the axes, in the figure itself; it grows by what they need."""
     width, height = figure.get_size_inches()
-    signs = int((width - 0.1) * 72 / (SMALL * 0.545))
-    wrapped = [part for line in lines for part in textwrap.wrap(line, signs, break_on_hyphens=False)]
+    wrapped = [part for line in lines for part in _wrapped(line, (width - 0.1) * 72)]
     if len(wrapped) > MOST_CAPTION_LINES:
         wrapped = [*wrapped[: MOST_CAPTION_LINES - 1], "… and more, which the command prints."]
     if not wrapped:
@@ -215,6 +214,27 @@ def add_caption(figure: Figure, lines: Sequence[str]) -> None:
     figure.text(
         0.05 / width, share - 4 / 72 / (height + added), "\n".join(wrapped), fontsize=SMALL, va="top", color="#333333"
     )
+
+
+def _wrapped(line: str, width: float) -> list[str]:
+    """A line as several, none wider than so many points; a word that is too long for one is cut."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    font = FontProperties(size=SMALL)
+
+    def wide(text: str) -> float:
+        return float(text_to_path.get_text_width_height_descent(text, font, False)[0])
+
+    most = int(width / (SMALL * 0.9))  # signs of a word that can have no room
+    words = [part for word in line.split() for part in textwrap.wrap(word, most, break_on_hyphens=False)]
+    lines: list[str] = []
+    for word in words:
+        if lines and wide(f"{lines[-1]} {word}") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
 
 
 def check_picture(out: Path, formats: Sequence[str] = FORMATS) -> None:
