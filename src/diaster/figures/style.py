@@ -186,7 +186,7 @@ def new_figure(width: float, height: float) -> Figure:
     """An empty figure, of no window and no global state."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
 def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], width: float) -> None:
@@ -201,7 +201,8 @@ def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], wi
 def add_caption(figure: Figure, lines: Sequence[str]) -> None:
     """Lines below the axes, in the figure itself; it grows by what they need."""
     width, height = figure.get_size_inches()
-    wrapped = [part for line in lines for part in _wrapped(line, (width - 0.1) * 72)]
+    # Print is measured without a raster, and may be a little wider on one.
+    wrapped = [part for line in lines for part in _wrapped(line, (0.97 * width - 0.1) * 72)]
     if len(wrapped) > MOST_CAPTION_LINES:
         wrapped = [*wrapped[: MOST_CAPTION_LINES - 1], "… and more, which the command prints."]
     if not wrapped:
