@@ -154,6 +154,13 @@ def test_performance_says_what_is_unfinished_cut_or_missing(tmp_path: Path) -> N
     assert "c: has no evaluation yet." in text
 
 
+def test_performance_says_which_method_lacks_a_task_that_it_has_elsewhere(tmp_path: Path) -> None:
+    for env in ("Hopper-v5", "Ant-v5"):
+        make_run(tmp_path / env, {0: [1.0]}, env=env)
+    make_run(tmp_path / "rrd", {0: [1.0]}, env="Hopper-v5", method="rrd")
+    assert "rrd on Ant-v5: no runs." in captions(tmp_path, "performance")
+
+
 def test_a_method_with_other_settings_on_one_task_says_so(tmp_path: Path) -> None:
     for number, env in enumerate(("Hopper-v5", "Ant-v5", "Swimmer-v5")):
         settings = {"head": "final"} if env == "Ant-v5" else {}

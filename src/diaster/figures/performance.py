@@ -71,6 +71,10 @@ def draw_performance(results: Results, width: float) -> tuple[Figure, list[str],
     if absent and len(absent) < len(PAPER_TASKS):
         notes.append(Note(", ".join(absent), "no runs"))
     notes += [Note(task.title, "not shown, one method with changed settings") for task in every if task not in panels]
+    for one in series:
+        lacking = [task for task, (kept, _) in chosen.items() if one not in {group.series for group in kept}]
+        if len(lacking) <= len(chosen) / 2:  # what few tasks have is a matter of its own, not missing elsewhere
+            notes += [Note(f"{labels[one]} on {task.title}", "no runs") for task in lacking]
     notes += _settings_notes(shown, labels)
     left_out = sum(len(others) for _, others in chosen.values())
     if left_out:
