@@ -2,6 +2,7 @@ import contextlib
 import io
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -496,13 +497,13 @@ def test_plot_has_a_name_for_the_picture_of_its_own(trained: Trained, empty_cwd:
     assert [item.name for item in empty_cwd.iterdir()] == ["curve.png"]
 
 
-def test_a_run_is_recorded_drawn_and_reported(trained: Trained, empty_cwd: Path) -> None:
-    code, out, err = run("record", trained.path, "--episodes", 1)
-    assert (code, out, err) == (0, f"recorded: {trained.path / ROLLOUTS}\n", "")
-    code, out, err = run("figure", "credit", trained.path)
+def test_a_run_is_recorded_drawn_and_reported(trained: Trained, tmp_path: Path, empty_cwd: Path) -> None:
+    path = Path(shutil.copytree(trained.path, tmp_path / "toy"))
+    assert run("record", path, "--episodes", 1) == (0, f"recorded: {path / ROLLOUTS}\n", "")
+    code, out, err = run("figure", "credit", path)
     assert (code, err) == (0, "")
-    assert out.startswith("wrote credit.png\n  Toy-v0, diaster, seed 3: one episode of the policy")
-    code, out, err = run("report", trained.path)
+    assert out.startswith("wrote credit.png\n  Toy-v0, diaster, seed 3: one episode of the policy (toy).")
+    code, out, err = run("report", path)
     assert (code, err) == (0, "")
     assert out.startswith("wrote report.html\n  proxy-reward: no run in ")
     assert sorted(item.name for item in empty_cwd.iterdir()) == ["credit.png", "report.html"]

@@ -12,7 +12,7 @@ from diaster.rendering import picture_of, rendering_env, shrunk
 
 
 def test_an_environment_that_can_draw_is_handed_over() -> None:
-    with rendering_env(lambda **kwargs: make_env("ToyRunner-v0", toy_envs.HORIZON, **kwargs)) as env:
+    with rendering_env(lambda **kwargs: make_env("ToyRunner-v0", toy_envs.HORIZON, **kwargs), "ToyRunner-v0") as env:
         env.reset(seed=0)
         assert picture_of(env).shape == (30, 40, 3)
 
@@ -20,8 +20,10 @@ def test_an_environment_that_can_draw_is_handed_over() -> None:
 def test_one_that_cannot_draw_is_a_sentence_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    make = lambda **kwargs: make_env("Toy-v0", toy_envs.HORIZON)  # noqa: E731
-    with pytest.raises(DiasterError, match="libegl1") as caught, rendering_env(make):
+    with (
+        pytest.raises(DiasterError, match="libegl1") as caught,
+        rendering_env(lambda **kwargs: make_env("Toy-v0", toy_envs.HORIZON), "Toy-v0"),
+    ):
         pass
     assert "'Toy-v0' cannot be drawn here" in str(caught.value) and "\n" not in str(caught.value)
     assert "MUJOCO_GL" not in os.environ  # it was set only for as long

@@ -96,7 +96,7 @@ class PlotArguments:
 class RecordArguments:
     """Record episodes of a trained run into its directory, for the figures that show single steps."""
 
-    run: tyro.conf.Positional[Path | None] = None
+    run: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="RUN")]] = None
     """Run directory."""
     episodes: int = 10
     """Episodes of each seed's policy, and about as many of a spread of behaviours between it and random actions."""
@@ -106,11 +106,11 @@ class RecordArguments:
 class FigureArguments:
     """Draw a figure of all runs below a folder, from recorded files alone."""
 
-    name: tyro.conf.Positional[str] = ""
+    name: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="NAME")]] = ""
     """proxy-reward, performance, heatmap, cut-points, step-reward, credit or summary."""
-    results: tyro.conf.Positional[Path | None] = None
+    results: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="RESULTS")]] = None
     """Folder with run directories below it, or a run directory."""
-    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="PATH")] = None
     """Picture to write: .png, .svg or .pdf; by default NAME.png."""
     width: float = 6.75
     """Width in inches, as printed: 6.75 is a page, 3.3 a column. Print has the same size in both."""
@@ -120,7 +120,7 @@ class FigureArguments:
 class ReportArguments:
     """Write one page with the tables, curves and figures of all runs below a folder; it needs no network."""
 
-    results: tyro.conf.Positional[Path | None] = None
+    results: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="RESULTS")]] = None
     """Folder with run directories below it, or a run directory."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
     """Page to write: .html."""
@@ -130,11 +130,11 @@ class ReportArguments:
 class VideoArguments:
     """Film the policy of a run at work, with the learnt reward and its running sum below the picture."""
 
-    run: tyro.conf.Positional[Path | None] = None
+    run: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="RUN")]] = None
     """Run directory."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("run.mp4")
     """Film to write: .mp4 or .gif."""
-    seed: int | None = None
+    seed: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """The seed whose policy acts; by default the first."""
 
 

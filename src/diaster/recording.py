@@ -176,7 +176,7 @@ def _frames(run: Run, first: Recorded) -> tuple[NDArray[np.uint8], NDArray[np.in
     episode = first.of.episode
     wanted = np.unique(np.linspace(0, episode.length, FRAMES).round().astype(int)).tolist()
     pictures = []
-    with contextlib.suppress(DiasterError), rendering_env(run.make_env) as env:
+    with contextlib.suppress(DiasterError), rendering_env(run.make_env, run.config.env) as env:
         obs, _ = env.reset(seed=reset_seed(run.seeds[0], Stream.RECORD_RESET, 0, 0))
         for step in range(episode.length + 1):
             if step in wanted:

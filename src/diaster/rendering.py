@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from diaster.envs import Env, one_line
 from diaster.errors import DiasterError
 
+MOST_SIGNS = 200  # of what a driver or an environment says
 Picture = NDArray[np.uint8]  # [height, width, 3]
 
 
 @contextlib.contextmanager
-def rendering_env(make: Callable[..., Env]) -> Iterator[Env]:
-    """An environment that can draw itself; where nothing can draw, a sentence that says what is missing.
+def rendering_env(make: Callable[..., Env], name: str) -> Iterator[Env]:
+    """An environment that can draw itself; where nothing can draw it, a sentence that says what is missing.
 
     MuJoCo draws with OpenGL. Without a screen it needs EGL or OSMesa, and it looks for neither by itself.
     """
@@ -35,9 +36,9 @@ def rendering_env(make: Callable[..., Env]) -> Iterator[Env]:
             if env is not None:
                 with contextlib.suppress(Exception):
                     env.close()
-            name = "the environment" if env is None or env.spec is None else f"'{env.spec.id}'"
+            cause = error.__cause__ or error  # what the environment itself said
             raise DiasterError(
-                f"{name} cannot be drawn here ({one_line(error)}); for MuJoCo install EGL or OSMesa "
+                f"'{name}' cannot be drawn here ({one_line(cause)[:MOST_SIGNS]}); for MuJoCo install EGL or OSMesa "
                 "(Debian: apt-get install libegl1, or libosmesa6 and set MUJOCO_GL=osmesa)."
             ) from None
         try:

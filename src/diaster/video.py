@@ -108,7 +108,7 @@ def _write_mp4(ffmpeg: str, out: Path, pictures: Iterator[Picture]) -> None:
 
 def _film(run: Run, seed: int) -> Film:
     act = run.actor(seed)
-    with rendering_env(run.make_env) as env:
+    with rendering_env(run.make_env, run.config.env) as env:
         # Gymnasium says how many steps a second has; a film needs no more pictures than the eye.
         steps_per_second = float(env.metadata.get("render_fps") or FRAMES_PER_SECOND)
         stride = max(1, round(steps_per_second / FRAMES_PER_SECOND), -(-run.spec.horizon // MOST_FRAMES))
