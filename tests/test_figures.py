@@ -128,6 +128,14 @@ def test_names_are_shown_as_they_are_and_never_as_formulas(tmp_path: Path) -> No
     assert "$\\frac{Evil$_v0" in words_in(tmp_path, "performance")
 
 
+@pytest.mark.parametrize("env", ["\x00\x1b[31m-v0", "x" * 9000, "環境🤖-v0", "a\nb", "<&>%s{}"], ids=repr)
+def test_hostile_names_are_drawn_on_one_short_line(env: str, tmp_path: Path) -> None:
+    make_run(tmp_path / "results" / "run", {0: [1.0, 2.0]}, env=env)
+    write_figure("performance", tmp_path / "results", tmp_path / "x.png", 3.3)
+    [title] = [text for text in words_in(tmp_path / "results", "performance") if text.startswith(repr(env)[1:2])]
+    assert len(title) < 60 and "\n" not in title and "\x1b" not in title
+
+
 # Performance
 
 

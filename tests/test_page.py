@@ -89,7 +89,7 @@ def test_its_own_policy_allows_its_script_and_its_style_alone(page: Page) -> Non
 def test_hostile_names_are_text_and_nothing_else(page: Page, text: str) -> None:
     assert len(page.all("script")) == 2
     assert all("onerror" not in attributes for attributes in page.all("img"))
-    assert EVIL in "".join(page.texts)
+    assert EVIL[:40] in "".join(page.texts)
     assert "alert(1)</script>" not in text
 
 

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diaster.config import PAPER_TASKS, RunConfig, combine
-from diaster.errors import DiasterError
+from diaster.errors import DiasterError, printable
 from diaster.files import MissingFileError, damaged, is_file
 from diaster.records import CONFIG, DONE, PROGRESS, Table, read_config, read_progress
 
 MOST_LEVELS = 4  # folders below the one that is named
 MOST_FOLDERS = 100_000
+LONGEST_TITLE = 40
 LARGEST = 1e100  # the squares of much larger returns overflow
 # What a machine needs to know and what a result does not depend on (up to rounding).
 NO_MATTER: dict[str, Any] = {
@@ -52,9 +53,10 @@ class Task(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The environment; its horizon too where it is not the usual one."""
+        """The environment; its horizon too where it is not the usual one. Names of any length are kept short."""
         usual = PAPER_TASKS[self.env].horizon if self.env in PAPER_TASKS else self.horizon
-        return self.env if self.horizon == usual else f"{self.env}, T = {self.horizon}"
+        name = printable(self.env if len(self.env) <= LONGEST_TITLE else f"{self.env[:LONGEST_TITLE]}…")
+        return name if self.horizon == usual else f"{name}, T = {self.horizon}"
 
 
 class RecordedRun(NamedTuple):

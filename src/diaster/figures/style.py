@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import textwrap
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -178,7 +179,9 @@ def drawing() -> Iterator[None]:
     """The print of every figure, for as long as it is drawn and written."""
     import matplotlib
 
-    with matplotlib.rc_context(RC):
+    with matplotlib.rc_context(RC), warnings.catch_warnings():
+        # A name in a script that the font lacks is shown as boxes; that is no news to the user.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
         yield
 
 
