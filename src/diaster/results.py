@@ -287,6 +287,11 @@ def panel_notes(groups: Sequence[Group], label: dict[int, str]) -> list[Note]:
     return notes
 
 
+def left_out_note(n: int) -> Note:
+    """What `plainest` has left out."""
+    return Note(f"{n} further curve{'s' * (n > 1)}", "other settings than the plainest of their method, not shown")
+
+
 def sentences(notes: Iterable[Note], most_subjects: int = 4) -> list[str]:
     """Notes as lines; those that say the same are one."""
     subjects: dict[str, list[str]] = {}

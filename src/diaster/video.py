@@ -23,8 +23,8 @@ from diaster.run import Run
 from diaster.types import Episode, EvaluationEpisode, Stream, reset_seed
 
 FORMATS = (".mp4", ".gif")
-FRAMES_PER_SECOND = 25
-MOST_FRAMES = 750  # half a minute; longer episodes are shown faster
+USUAL_SPEED, LEAST_SPEED, MOST_SPEED = 25, 15, 50  # pictures a second
+MOST_FRAMES = 750
 PANEL_HEIGHT, PANEL_DPI = 240, 135
 LEAST_WIDTH = 480
 HOLD_LAST = 20  # so that the end of a short film can be seen
@@ -36,7 +36,8 @@ class Film(NamedTuple):
     episode: EvaluationEpisode
     pictures: list[Picture]
     stride: int
-    steps_per_second: float
+    speed: float
+    """Pictures a second."""
 
 
 def write_video(path: Path, out: Path, seed: int | None = None) -> Film:
@@ -50,7 +51,7 @@ def write_video(path: Path, out: Path, seed: int | None = None) -> Film:
     handle, temporary = tempfile.mkstemp(dir=out.parent, prefix=f".{out.stem}.", suffix=out.suffix.lower())
     os.close(handle)
     try:
-        write(Path(temporary), _with_panels(film, rewards))
+        write(Path(temporary), _with_panels(film, rewards), film.speed)
         Path(temporary).chmod(0o644)
         Path(temporary).replace(out)
     except OSError as error:
@@ -60,7 +61,7 @@ def write_video(path: Path, out: Path, seed: int | None = None) -> Film:
     return film
 
 
-def _find_writer(suffix: str) -> Callable[[Path, Iterator[Picture]], None]:
+def _find_writer(suffix: str) -> Callable[[Path, Iterator[Picture], float], None]:
     """What turns pictures into a file, before any time is spent on them."""
     try:
         if suffix == ".gif":
@@ -78,17 +79,17 @@ def _find_writer(suffix: str) -> Callable[[Path, Iterator[Picture]], None]:
         raise DiasterError(f"no ffmpeg was found ({one_line(error)}); run pip install 'diaster[video]'.") from None
 
 
-def _write_gif(writer_of: Any, out: Path, pictures: Iterator[Picture]) -> None:
-    with writer_of(out, duration=1000 / FRAMES_PER_SECOND, loop=0) as writer:
+def _write_gif(writer_of: Any, out: Path, pictures: Iterator[Picture], speed: float) -> None:
+    with writer_of(out, duration=1000 / speed, loop=0) as writer:
         for picture in pictures:
             writer.append_data(picture)
 
 
-def _write_mp4(ffmpeg: str, out: Path, pictures: Iterator[Picture]) -> None:
+def _write_mp4(ffmpeg: str, out: Path, pictures: Iterator[Picture], speed: float) -> None:
     """Feed raw pictures to ffmpeg. imageio's own way forks a process with JAX's threads in it, and that may hang."""
     first = next(pictures)
     height, width = first.shape[:2]
-    into = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(FRAMES_PER_SECOND), "-i", "-"]
+    into = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{speed:g}", "-i", "-"]
     kind = ["-an", "-c:v", "libx264", "-crf", "20", "-pix_fmt", "yuv420p", "-movflags", "+faststart"]
     command = [ffmpeg, "-y", "-loglevel", "error", *into, *kind, str(out)]
     with tempfile.TemporaryFile() as complaint:
@@ -110,8 +111,9 @@ def _film(run: Run, seed: int) -> Film:
     act = run.actor(seed)
     with rendering_env(run.make_env, run.config.env) as env:
         # Gymnasium says how many steps a second has; a film needs no more pictures than the eye.
-        steps_per_second = float(env.metadata.get("render_fps") or FRAMES_PER_SECOND)
-        stride = max(1, round(steps_per_second / FRAMES_PER_SECOND), -(-run.spec.horizon // MOST_FRAMES))
+        steps_per_second = float(env.metadata.get("render_fps") or USUAL_SPEED)
+        stride = max(1, round(steps_per_second / USUAL_SPEED), -(-run.spec.horizon // MOST_FRAMES))
+        speed = min(MOST_SPEED, max(LEAST_SPEED, steps_per_second / stride))
         obs, _ = env.reset(seed=reset_seed(seed, Stream.RECORD_RESET, 0, 0))
         seen, actions, hidden = [np.asarray(obs, np.float32)], [], []
         pictures, terminated, truncated, total = [picture_of(env)], False, False, 0.0
@@ -125,7 +127,7 @@ def _film(run: Run, seed: int) -> Film:
             if len(actions) % stride == 0 or terminated or truncated:
                 pictures.append(picture_of(env))
     episode = Episode(np.stack(seen), np.stack(actions), total, bool(terminated))
-    return Film(EvaluationEpisode(episode, known_reward(hidden)), pictures, stride, steps_per_second)
+    return Film(EvaluationEpisode(episode, known_reward(hidden)), pictures, stride, speed)
 
 
 def _with_panels(film: Film, rewards: NDArray[np.float64]) -> Iterator[Picture]:

@@ -26,6 +26,7 @@ from diaster.results import (
     by_task,
     changed_settings,
     group_runs,
+    left_out_note,
     method_order,
     panel_notes,
     plainest,
@@ -78,7 +79,7 @@ def draw_performance(results: Results, width: float) -> tuple[Figure, list[str],
     notes += _settings_notes(shown, labels)
     left_out = sum(len(others) for _, others in chosen.values())
     if left_out:
-        notes.append(Note(f"{left_out} further curves", "other settings than the plainest of their method, not shown"))
+        notes.append(left_out_note(left_out))
     return figure, [seeds_line([len(group.seeds) for group in shown])], notes
 
 

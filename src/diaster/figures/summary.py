@@ -21,6 +21,7 @@ from diaster.results import (
     Task,
     by_task,
     group_runs,
+    left_out_note,
     method_order,
     panel_notes,
     plainest,
@@ -47,10 +48,13 @@ class Summary(NamedTuple):
 
 def summarise(results: Results) -> Summary:
     """Scores that can be compared: the same tasks for every method, all measured at the same step."""
-    panels = {task: plainest(groups)[0] for task, groups in by_task(group_runs(results)).items()}
+    every = group_runs(results)
+    panels = {task: plainest(groups)[0] for task, groups in by_task(every).items()}
     groups = [group for kept in panels.values() for group in kept]
     labels = series_labels(groups)
     notes: list[Note] = []
+    if len(every) > len(groups):
+        notes.append(left_out_note(len(every) - len(groups)))
     scores: dict[Task, dict[Series, NDArray[np.float64]]] = {}
     for task, kept in panels.items():
         reference = next((group for group in kept if group.config.method == "dense"), None)
