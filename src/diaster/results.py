@@ -266,7 +266,7 @@ def flat(config: RunConfig) -> dict[str, Any]:
 
 def settings_text(changed: dict[str, Any], most: int = 3) -> str:
     """A few settings, short enough for a caption."""
-    named = [f"{name.split('.')[-1]} = {value}" for name, value in changed.items()]
+    named = [f"{name.removeprefix('decomposer.')} = {value}" for name, value in changed.items()]
     return ", ".join(named[:most]) + (" …" if len(named) > most else "")
 
 

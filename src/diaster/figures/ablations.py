@@ -18,6 +18,7 @@ from diaster.figures.style import (
     label_steps,
     method_style,
     new_figure,
+    panel_height,
     panels_across,
 )
 from diaster.results import NO_MATTER, Group, Note, Results, by_task, group_runs, panel_notes
@@ -162,7 +163,7 @@ def _grid(
     lines = [
         (name, tasks[first : first + across]) for name in rows for first in range(0, len(tasks), across)
     ]  # rows of the figure
-    figure = new_figure(width, 0.35 + len(lines) * (width / across * 0.78 + 0.2))
+    figure = new_figure(width, 0.35 + len(lines) * (panel_height(width, across) + 0.2))
     places = figure.subplots(len(lines), across, squeeze=False)
     notes: list[Note] = []
     handles: dict[str, Any] = {}

@@ -14,6 +14,7 @@ from diaster.figures.style import (
     label_grid,
     label_steps,
     new_figure,
+    panel_height,
     panels_across,
     series_labels,
     series_styles,
@@ -52,7 +53,7 @@ def draw_performance(results: Results, width: float) -> tuple[Figure, list[str],
     styles = series_styles(series)
     across = panels_across(len(panels), width)
     down = -(-len(panels) // across)
-    figure = new_figure(width, 0.35 + down * (width / across * 0.78 + 0.12))
+    figure = new_figure(width, 0.35 + down * (panel_height(width, across) + 0.12))
     places = figure.subplots(down, across, squeeze=False)
     notes: list[Note] = []
     handles: dict[str, Any] = {}

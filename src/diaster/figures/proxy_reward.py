@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from diaster.aggregate import spearman
 from diaster.errors import DiasterError
 from diaster.figures.recorded import decomposers_first, recordings, unrecorded_notes
-from diaster.figures.style import PROXY, SMALL, TRUTH, add_legend, label_grid, new_figure, panels_across
+from diaster.figures.style import PROXY, SMALL, TRUTH, add_legend, label_grid, new_figure, panel_height, panels_across
 from diaster.results import Group, Note, Results, Task, by_task, group_runs, plainest
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def draw_proxy_reward(results: Results, width: float) -> tuple[Figure, list[str]
         )
     across = panels_across(len(panels), width)
     down = -(-len(panels) // across)
-    figure = new_figure(width, 0.3 + down * (width / across * 0.85 + 0.1))
+    figure = new_figure(width, 0.3 + down * (panel_height(width, across, 0.85) + 0.1))
     places = figure.subplots(down, across, squeeze=False)
     handles: dict[str, Any] = {}
     for axes, (group, moved, proxy, true) in zip(places.flat, panels, strict=False):

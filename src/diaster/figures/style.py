@@ -174,6 +174,11 @@ def panels_across(n: int, width: float, least: float = 1.55) -> int:
     return max(1, min(n, int(width // least)))
 
 
+def panel_height(width: float, across: int, ratio: float = 0.78) -> float:
+    """How high a panel of a row is; a single one does not fill the page."""
+    return min(width / across, COLUMN) * ratio
+
+
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
     """The print of every figure, for as long as it is drawn and written."""

@@ -196,7 +196,7 @@ def _curves(groups: list[Group], kept: list[Group], labels: dict[tuple[str, str,
     series = sorted({group.series for group in groups}, key=lambda one: (method_order(one[0]), one[1:]))
     dashes = {one: style.line for one, style in series_styles(series).items()}
     return {
-        "series": [{"name": labels[one], "method": one[0]} for one in series],
+        "series": [{"name": labels[one], "method": one[0], "dash": _dash(dashes[one], True)} for one in series],
         "tasks": [
             {
                 "title": task.title,

@@ -36,8 +36,8 @@
     document.getElementById(id).append(label);
     return box;
   });
-  const methodOf = new Map(data.series.map((one) => [one.name, one.method]));
-  const methods = boxes("methods", data.series.map((one) => one.name), (name) => methodOf.get(name));
+  const lineOf = new Map(data.series.map((one) => [one.name, `${one.method} ${one.dash ? "broken" : ""}`]));
+  const methods = boxes("methods", data.series.map((one) => one.name), (name) => lineOf.get(name));
   const tasks = boxes("tasks", data.tasks.map((one) => one.title));
   const all = document.getElementById("all-settings");
   const chosen = (list) => new Set(list.filter((box) => box.checked).map((box) => box.value));
