@@ -79,6 +79,19 @@ def test_enough_is_not_recorded_again_and_too_little_is(recorded: Path, tmp_path
     assert read_rollouts(path).of_policy(8) == 3
 
 
+def test_a_driver_that_takes_the_process_down_leaves_what_was_recorded(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("diaster.recording._frames", die)
+    with pytest.raises(KeyboardInterrupt):
+        record_rollouts(run, 1)
+    assert len(read_rollouts(run).frames) == 0
+    record_rollouts(run, 1)  # enough is there: it is not tried again
+
+
 def test_a_damaged_recording_is_made_again_with_the_same_bytes(recorded: Path, tmp_path: Path) -> None:
     path = Path(shutil.copytree(recorded, tmp_path / "run"))
     (path / ROLLOUTS).write_bytes(b"torn")

@@ -76,7 +76,6 @@ def record_rollouts(path: Path, episodes: int) -> None:
     step_reward = [values for seed in run.seeds for values in rewards[seed]]
     if not all(np.isfinite(values).all() for values in step_reward):
         raise DiasterError(f"the step rewards of '{path}' are not finite; the run has diverged, train it again.")
-    frames, frame_step = _frames(run, found[0][2])
     items = [item for _, _, item in found]
     rollouts = Rollouts(
         seed=np.array([seed for seed, _, _ in found], np.int64),
@@ -90,11 +89,15 @@ def record_rollouts(path: Path, episodes: int) -> None:
         true_reward=np.concatenate([_true_reward(item.of) for item in items]),
         position=np.concatenate([item.position[:-1] for item in items]),
         next_position=np.concatenate([item.position[1:] for item in items]),
-        frames=frames,
-        frame_step=frame_step,
+        frames=np.zeros((0, 1, 1, 3), np.uint8),
+        frame_step=np.zeros(0, np.int64),
         maze=maze,
     )
+    # A driver may take the whole process down when it is asked to draw: what was recorded is safe by then.
     write_rollouts(path, rollouts, nets)
+    frames, frame_step = _frames(run, items[0])
+    if len(frames):
+        write_rollouts(path, rollouts._replace(frames=frames, frame_step=frame_step), nets)
 
 
 def _true_reward(item: EvaluationEpisode) -> NDArray[np.float64]:
