@@ -23,6 +23,12 @@ RUNS: dict[str, list[str]] = {
     "HalfCheetah-v5": ["HalfCheetah-v5", "--steps", "300000", "--seeds", "5"],
     "Ant-v5": ["Ant-v5", "--steps", "250000", "--seeds", "5"],
     "Hopper-v5-paper": ["Hopper-v5", "--steps", "100000", "--seeds", "5", "--preset", "paper"],
+    **{
+        f"Hopper-v5-{method}": [
+            *("Hopper-v5", "--method", method, "--steps", "100000", "--seeds", "5", "--evaluation.every", "10000")
+        ]
+        for method in ("dense", "ircr", "uniform", "rd", "rudder", "rrd", "episodic")
+    },
 }
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.test_util import check_grads
 
 from diaster import acting, nets
 
@@ -73,6 +74,17 @@ def test_the_gru_scan_equals_the_equations_step_by_step_with_resets_anywhere(n_s
         states = np.asarray(gru_scan(cell, jnp.asarray(inputs), jnp.asarray(start)))
     assert states.dtype == np.float64
     np.testing.assert_allclose(states, naive_gru(cell, inputs, start), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_steps", [1, 2, 12])
+def test_the_gru_scans_own_gradient_is_that_of_small_changes(n_steps):
+    rng = np.random.default_rng(n_steps)
+    start = jnp.asarray(rng.random((n_steps, 3)) < 0.3)
+    weight = rng.normal(size=(n_steps, 3, HIDDEN))
+    with float64():
+        cell = to_float64(gru_init(jax.random.key(0), INPUTS, HIDDEN))
+        inputs = jnp.asarray(rng.normal(size=(n_steps, 3, INPUTS)))
+        check_grads(lambda *x: (nets.gru_scan(*x, start) * weight).sum(), (cell, inputs), order=1, modes=["rev"])
 
 
 def test_a_row_begins_with_a_zero_state_whether_or_not_its_first_step_is_flagged():

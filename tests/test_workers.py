@@ -1,4 +1,5 @@
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,9 +151,12 @@ def test_an_environment_that_is_registered_by_a_function_runs_in_this_process(
     assert [len(of_seed) for of_seed in episodes] == [1, 1, 1]
 
 
-@pytest.mark.parametrize(("cores", "seeds", "workers"), [(2, 3, 0), (8, 1, 0), (8, 3, 3), (3, 5, 2)])
-def test_auto_takes_processes_only_for_several_seeds_on_more_than_two_cores(
-    cores: int, seeds: int, workers: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("cores", "seeds", "workers", "evaluators"),
+    [(2, 3, 0, 0), (8, 1, 0, 1), (8, 3, 3, 3), (3, 5, 2, 1), (16, 20, 15, 8)],
+)
+def test_auto_collects_one_seed_here_and_takes_other_processes_on_more_than_two_cores(
+    cores: int, seeds: int, workers: int, evaluators: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("diaster.workers.os.sched_getaffinity", lambda _: set(range(cores)), raising=False)
     taken: list[int] = []
@@ -165,7 +169,21 @@ def test_auto_takes_processes_only_for_several_seeds_on_more_than_two_cores(
     monkeypatch.setattr("diaster.workers.WorkerFleet", pretend)
     monkeypatch.setattr("diaster.workers.LocalFleet", lambda *_: taken.append(0))
     make_fleet(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS, "auto")
-    assert taken == [workers]
+    make_fleet(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS, "auto", evaluates=True)
+    assert taken == [workers, evaluators]
+
+
+def test_a_fleet_is_done_when_its_answer_takes_no_waiting() -> None:
+    fleet = WorkerFleet(spec_of("Toy-v0"), TANH_GAUSSIAN, (0, 1), Handling(), IMPORTS, 2)
+    try:
+        assert not fleet.is_done
+        fleet.start(Request("collect", [None] * 2, 0, 5))
+        while not fleet.is_done:  # ends, or the test hangs
+            time.sleep(0.01)
+        fleet.finish()
+        assert not fleet.is_done
+    finally:
+        fleet.close()
 
 
 def test_a_script_without_a_main_guard_can_use_workers(tmp_path: Path, python: Callable) -> None:

@@ -58,10 +58,17 @@ def random_actions(random: np.random.Generator, n: int, spec: EnvSpec) -> FloatA
 
 def tanh_gaussian(parameters: HostParameters, obs: FloatArray, noise: FloatArray | None) -> FloatArray:
     """SAC's policy: tanh(mean + exp(log_std) · noise); without noise, its deterministic action."""
-    mean, log_std = np.split(mlp(parameters.layers, obs), 2, axis=-1)
+    outputs = mlp(parameters.layers, obs)
+    n_actions = outputs.shape[-1] // 2
+    mean = outputs[..., :n_actions]
+    action: FloatArray
     if noise is None:
-        return np.tanh(mean)
-    return np.tanh(mean + np.exp(np.clip(log_std, LOG_STD_MIN, LOG_STD_MAX)) * noise)
+        action = np.tanh(mean)
+    else:
+        # np.split and np.clip take longer than all arithmetic here.
+        log_std = np.minimum(np.maximum(outputs[..., n_actions:], LOG_STD_MIN), LOG_STD_MAX)
+        action = np.tanh(mean + np.exp(log_std) * noise)
+    return action
 
 
 def noisy_tanh(parameters: HostParameters, obs: FloatArray, noise: FloatArray | None) -> FloatArray:

@@ -45,9 +45,10 @@ class EpisodicReward(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        shape = np.asarray(reward).shape
-        if math.prod(shape) != 1:
-            raise TypeError(f"a reward of shape {shape} where one number is needed")
+        if not isinstance(reward, float):  # np.float64 is one
+            shape = np.asarray(reward).shape
+            if math.prod(shape) != 1:
+                raise TypeError(f"a reward of shape {shape} where one number is needed")
         value = float(reward)
         self._sum += value
         info = {TRUE_REWARD: value, **info}  # an inner wrapper of this kind knows better

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
 from diaster.acting import HostParameters
@@ -34,6 +35,7 @@ from diaster.types import EnvSpec, Episode, Stream
 
 MIN_BLOCK_ROWS = 256
 DIVERGED = 1 << 20  # far from the numbers of streams: keys of a seed that begins anew
+DRAWN_AHEAD = 50  # batches drawn at a time
 LABEL_ROWS = (2, 64)  # rows per call that renews labels: of the newest episodes, of all
 
 
@@ -94,6 +96,8 @@ class Learner:
         # One trace per number of updates; a schedule that divides the chunks gives one.
         self._fit_decomposer = jax.jit(self._fit_decomposers, static_argnums=5, donate_argnums=0)
         self._fit_agent = jax.jit(self._fit_agents, static_argnums=7, donate_argnums=0)
+        self._policy_form = jax.tree.flatten(jax.eval_shape(jax.vmap(agent.policy), self.state.agent))
+        self._flat_policy = jax.jit(jax.vmap(lambda state: ravel_pytree(agent.policy(state))[0]))
         self._relabel = jax.jit(self._relabel_all, static_argnums=4, donate_argnums=2)
         self._write_hidden = jax.jit(each_seed(self._write_hidden_one), donate_argnums=1)
 
@@ -172,7 +176,14 @@ class Learner:
 
     def policy_tree(self) -> Acting:
         """The parameters that act, of all seeds  # [S, …]"""
-        parameters: Acting = jax.device_get(jax.vmap(self._agent.policy)(self.state.agent))
+        leaves, structure = self._policy_form
+        # One array, because each array costs a journey from the device.
+        flat = np.asarray(self._flat_policy(self.state.agent))
+        ends = np.cumsum([leaf.size // len(flat) for leaf in leaves])
+        parts = np.split(flat, ends[:-1], axis=1)
+        parameters: Acting = jax.tree.unflatten(
+            structure, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
+        )
         return parameters
 
     def decomposer_state(self, position: int) -> Any:
@@ -232,11 +243,13 @@ class Learner:
         assert draw is not None and fit is not None, "a method that fits nothing has no updates"
 
         def fit_one(state: Any, store: EpisodeStore, is_ready: Array, seed_key: Array) -> tuple[Any, Metrics]:
-            def update(state: Any, index: Array) -> tuple[Any, Metrics]:
-                key = stream_key(seed_key, Stream.UPDATE_DECOMPOSER, index)
-                return fit(state, draw(state, store, key))
+            def draw_one(index: Array) -> Any:
+                return draw(state, store, stream_key(seed_key, Stream.UPDATE_DECOMPOSER, index))
 
-            new, metrics = _scan_updates(update, state, first_update, n_updates, is_ready)
+            def update(state: Any, _: Array, batch: Any) -> tuple[Any, Metrics]:
+                return fit(state, batch)
+
+            new, metrics = _scan_updates(draw_one, update, state, first_update, n_updates, is_ready)
             return new, metrics | {"return_scale": self._decomposer.scale(new)}
 
         fitted: tuple[Any, Metrics] = each_seed(fit_one)(states, stores, ready, seed_keys)
@@ -261,7 +274,7 @@ class Learner:
             is_ready: Array,
             seed_key: Array,
         ) -> tuple[Any, Metrics]:
-            def update(state: Any, index: Array) -> tuple[Any, Metrics]:
+            def draw_one(index: Array) -> tuple[Transition, Any]:
                 draw_key, noise_key = jax.random.split(stream_key(seed_key, Stream.UPDATE_AGENT, index))
                 if self._decomposer.sample is not None:
                     drawn = self._decomposer.sample(decomposer_state, store, draw_key, self._batch_size)
@@ -275,9 +288,12 @@ class Learner:
                         reward = label[steps % label.shape[0]]
                 # The one place where a learner's reward is filled.
                 batch = Transition(drawn.obs, drawn.action, reward, drawn.next_obs, drawn.terminal)
-                return self._agent.update(state, batch, self._agent.noise(noise_key, batch), index)
+                return batch, self._agent.noise(noise_key, batch)
 
-            return _scan_updates(update, state, first_update, n_updates, is_ready)
+            def update(state: Any, index: Array, drawn: tuple[Transition, Any]) -> tuple[Any, Metrics]:
+                return self._agent.update(state, *drawn, index)
+
+            return _scan_updates(draw_one, update, state, first_update, n_updates, is_ready)
 
         fitted: tuple[Any, Metrics] = each_seed(fit_one)(states, decomposer_states, stores, labels, ready, seed_keys)
         return fitted
@@ -342,9 +358,31 @@ def each_seed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _scan_updates(
-    update: Callable[[Any, Array], tuple[Any, Metrics]], state: Any, first_update: Array, n_updates: int, ready: Array
+    draw: Callable[[Array], Any],
+    update: Callable[[Any, Array, Any], tuple[Any, Metrics]],
+    state: Any,
+    first_update: Array,
+    n_updates: int,
+    ready: Array,
 ) -> tuple[Any, Metrics]:
-    """Numbered updates in one loop. A seed that is not ready keeps its state: a branch would run both sides."""
-    new, metrics = jax.lax.scan(update, state, first_update + jnp.arange(n_updates))
+    """Numbered updates in one loop. A seed that is not ready keeps its state: a branch would run both sides.
+
+    What the updates look at is drawn for some of them at once: on a GPU a draw has as many kernels as an update, and
+    they take as long for one batch as for many.
+    """
+    n_ahead = next(n for n in range(min(DRAWN_AHEAD, n_updates), 0, -1) if n_updates % n == 0)
+
+    def update_some(state: Any, indices: Array) -> tuple[Any, Array]:
+        def update_one(state: Any, x: tuple[Array, Any]) -> tuple[Any, Array]:
+            state, metrics = update(state, *x)
+            names[:] = sorted(metrics)
+            return state, jnp.stack([metrics[name] for name in names])  # one array to write, not one for each
+
+        return jax.lax.scan(update_one, state, (indices, jax.vmap(draw)(indices)))
+
+    names: list[str] = []
+    indices = first_update + jnp.arange(n_updates).reshape(-1, n_ahead)
+    new, metrics = jax.lax.scan(update_some, state, indices)
     kept = jax.tree.map(lambda after, before: jnp.where(ready, after, before), new, state)
-    return kept, {name: jnp.where(ready, values.mean(), jnp.nan) for name, values in metrics.items()}
+    means = jnp.where(ready, metrics.reshape(n_updates, -1).mean(axis=0), jnp.nan)
+    return kept, dict(zip(names, means, strict=True))

@@ -8,7 +8,7 @@ PyTorch's: uniform in ±1/√fan_in for layers, ±1/√hidden for recurrent cell
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -84,30 +84,92 @@ def gru_scan(cell: GRU, inputs: Array, start: Array) -> Array:
     A cut of an episode is nothing but such a reset, so one scan serves any number of cuts and of episodes
     packed end to end. inputs  # [T, B, I]; start  # [T, B] bool; returns  # [T, B, H]
     """
-    n_hidden = cell.hidden.weight.shape[0]
-    projected = linear(cell.input, inputs)  # [T, B, 3H]: one large product instead of T small ones
+    # One large product instead of T small ones  # [T, B, 3H]
+    return _gru_states(cell.hidden, linear(cell.input, inputs), start)
+
+
+@jax.custom_vjp
+def _gru_states(hidden: Linear, projected: Array, start: Array) -> Array:
+    """The recurrence of `gru_scan`, from the products of its inputs.
+
+    Its gradient is written by hand for the sake of what it leaves out of the loop: all that does not wait for the next
+    step, above all the weight's gradient, is computed for all steps at once.
+    """
+    return _gru_forward(hidden, projected, start)[0]
+
+
+def _gru_forward(hidden: Linear, projected: Array, start: Array) -> tuple[Array, Array]:
+    """States  # [T, B, H], and the products of the states before them  # [T, B, 3H]"""
 
     def advance(state: Array, gates_in: Array, gates_hidden: Array) -> Array:
-        reset_in, update_in, new_in = jnp.split(gates_in, 3, axis=-1)
-        reset_hidden, update_hidden, new_hidden = jnp.split(gates_hidden, 3, axis=-1)
-        reset = jax.nn.sigmoid(reset_in + reset_hidden)
-        update = jax.nn.sigmoid(update_in + update_hidden)
-        candidate = jnp.tanh(new_in + reset * new_hidden)
-        return (1.0 - update) * candidate + update * state
+        _, update, candidate, _ = _gru_gates(gates_in, gates_hidden)
+        return candidate + update * (state - candidate)
 
-    def step(state: Array, x: tuple[Array, Array]) -> tuple[Array, Array]:
+    def step(state: Array, x: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
         gates_in, is_start = x
         state = jnp.where(is_start[:, None], 0.0, state)
-        state = advance(state, gates_in, linear(cell.hidden, state))
-        return state, state
+        gates_hidden = linear(hidden, state)
+        state = advance(state, gates_in, gates_hidden)
+        return state, (state, gates_hidden)
 
     # Every row begins with a zero state, whose product is the bias: for rows of four steps a quarter of the work.
-    zero = jnp.zeros((inputs.shape[1], n_hidden), projected.dtype)
-    first = advance(zero, projected[0], jnp.broadcast_to(cell.hidden.bias, projected[0].shape))
-    # Short rows are unrolled whole: the loop's overhead would exceed its arithmetic.
-    unroll = min(max(inputs.shape[0] - 1, 1), 8)
-    _, states = jax.lax.scan(step, first, (projected[1:], start[1:]), unroll=unroll)
-    return jnp.concatenate([first[None], states])
+    zero = jnp.zeros((*projected.shape[1:-1], hidden.weight.shape[0]), projected.dtype)
+    first_hidden = jnp.broadcast_to(hidden.bias, projected[0].shape)
+    first = advance(zero, projected[0], first_hidden)
+    _, (states, gates_hidden) = jax.lax.scan(step, first, (projected[1:], start[1:]), unroll=_unrolled(projected))
+    return jnp.concatenate([first[None], states]), jnp.concatenate([first_hidden[None], gates_hidden])
+
+
+def _gru_gates(gates_in: Array, gates_hidden: Array) -> tuple[Array, Array, Array, Array]:
+    """Reset, update and candidate, and what the reset gate multiplies."""
+    reset_in, update_in, new_in = jnp.split(gates_in, 3, axis=-1)
+    reset_hidden, update_hidden, new_hidden = jnp.split(gates_hidden, 3, axis=-1)
+    reset = jax.nn.sigmoid(reset_in + reset_hidden)
+    update = jax.nn.sigmoid(update_in + update_hidden)
+    return reset, update, jnp.tanh(new_in + reset * new_hidden), new_hidden
+
+
+def _unrolled(rows: Array) -> int:
+    """Short rows are unrolled whole: the loop's overhead would exceed its arithmetic."""
+    return min(max(rows.shape[0] - 1, 1), 8)
+
+
+def _gru_forward_for_gradient(hidden: Linear, projected: Array, start: Array) -> tuple[Array, Any]:
+    states, gates_hidden = _gru_forward(hidden, projected, start)
+    return states, (hidden, projected, start, states, gates_hidden)
+
+
+def _gru_backward(saved: Any, d_states: Array) -> tuple[Linear, Array, None]:
+    hidden, projected, start, states, gates_hidden = saved
+    is_start = start.at[0].set(True)[..., None]
+    before = jnp.where(is_start, 0.0, jnp.concatenate([jnp.zeros_like(states[:1]), states[:-1]]))
+    reset, update, candidate, new_hidden = _gru_gates(projected, gates_hidden)
+    # How each step's state follows its gates; the loop below only has to multiply.
+    by_new = (1.0 - update) * (1.0 - candidate**2)
+    by_update = (before - candidate) * update * (1.0 - update)
+    by_reset = by_new * new_hidden * reset * (1.0 - reset)
+    by_hidden = jnp.stack([by_reset, by_update, by_new * reset], axis=-2)  # [T, B, 3, H]
+    is_kept = ~is_start
+
+    def step(d_state: Array, x: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
+        d_own, update, by_hidden, is_kept = x
+        d_state = d_state + d_own
+        d_gates = (d_state[..., None, :] * by_hidden).reshape(*d_state.shape[:-1], -1)
+        d_before = d_state * update + d_gates @ hidden.weight.T
+        return jnp.where(is_kept, d_before, 0.0), d_state
+
+    # The first step of a row has none before it.
+    zero = jnp.zeros_like(d_states[0])
+    rest = (d_states[1:], update[1:], by_hidden[1:], is_kept[1:])
+    d_first, d_rest = jax.lax.scan(step, zero, rest, reverse=True, unroll=_unrolled(projected))
+    d_total = jnp.concatenate([(d_first + d_states[0])[None], d_rest])  # [T, B, H]
+    d_hidden = (d_total[..., None, :] * by_hidden).reshape(projected.shape)
+    d_projected = jnp.concatenate([d_hidden[..., : -d_total.shape[-1]], d_total * by_new], axis=-1)
+    d_weight = jnp.einsum("tbh,tbg->hg", before[1:], d_hidden[1:])
+    return Linear(d_weight, d_hidden.sum(axis=(0, 1))), d_projected, None
+
+
+_gru_states.defvjp(_gru_forward_for_gradient, _gru_backward)
 
 
 def lstm_init(key: Array, n_in: int, n_hidden: int) -> LSTM:

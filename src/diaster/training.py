@@ -10,6 +10,7 @@ import dataclasses
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -143,7 +144,11 @@ class Trainer:
         )
         self._learner = Learner(decomposer, agent, spec, config.seeds, capacity, config.learner.batch_size, device)
         self._rewards = RewardModel(decomposer, spec.horizon)
-        self._fleet: Fleet = make_fleet(spec, agent.acting, config.seeds, config.imports, config.workers, handling)
+        fleet_of = partial(make_fleet, spec, agent.acting, config.seeds, config.imports, config.workers, handling)
+        self._fleet: Fleet = fleet_of()
+        self._evaluators: Fleet = fleet_of(evaluates=True)
+        self._due: DueEvaluation | None = None
+        self._under_way: EvaluationUnderWay | None = None
         n_seeds = len(config.seeds)
         self._checkpoints: CheckpointWriter | None = None
         if config.checkpoint_every != 0:
@@ -176,7 +181,9 @@ class Trainer:
             self._fleet.start(Request("collect", policies, 0, ends[0]))
         for chunk, end in enumerate(ends[first:], first):
             if chunk != self._restored_chunk:  # its episodes are in the replay already
-                self._store(self._fleet.finish())
+                episodes = self._fleet.finish()
+                self._start_evaluation()  # of the nets as they are before these episodes change their statistics
+                self._store(episodes)
             if end >= warmup(config):
                 # The policy that collects next is the one from before this chunk's updates: they run meanwhile.
                 policies = [
@@ -186,14 +193,21 @@ class Trainer:
             # Here the environments stand still, and learning has ended, because its policy was waited for.
             if chunk != self._restored_chunk:
                 self._keep_checkpoint(chunk, before, end)
-            if end >= warmup(config):
-                self._learn(end)
-            if end == config.steps or crosses(config.evaluation.every, before, end):
-                self._evaluate(end)
+            is_evaluated = end == config.steps or crosses(config.evaluation.every, before, end)
+            if is_evaluated:
+                self._report_faults()  # while the environments stand still
+            # First the environments, then learning: on a GPU it is this process that launches it, kernel by kernel.
             if end < config.steps:
                 self._fleet.start(Request("collect", policies, chunk + 1, ends[chunk + 1] - end))
+            if end >= warmup(config):
+                self._learn(end)
+            if is_evaluated:
+                self._due = self._evaluation_due(end)
+            self._finish_evaluation(wait=False)
             self._reporter.advance(self._progress(end))
             before = end
+        self._start_evaluation()
+        self._finish_evaluation()
         self._warn_of_seeds_that_never_learnt()
         seconds = time.perf_counter() - self._start
         if self._checkpoints is not None:
@@ -272,6 +286,8 @@ class Trainer:
     def _keep_checkpoint(self, chunk: int, before: int, end: int) -> None:
         """Write a checkpoint where one is due, or where the run has been asked to stop; then it stops."""
         stop = self._interruption.signal
+        if stop is not None:
+            self._finish_evaluation()
         if self._checkpoints is not None:
             self._settle_checkpoint(wait=stop is not None)
             self._is_due = self._is_due or self._is_checkpoint_due(before, end)
@@ -294,6 +310,7 @@ class Trainer:
 
     def _write_checkpoint(self, chunk: int) -> None:
         assert self._checkpoints is not None
+        self._finish_evaluation()
         self._last_checkpoint, self._is_due = time.perf_counter(), False
         self._fleet.start(Request("state", [None] * len(self._config.seeds)))
         collectors: list[CollectorState] = self._fleet.finish()
@@ -338,6 +355,7 @@ class Trainer:
     def close(self) -> None:
         """End workers and displays, whatever happened."""
         self._fleet.close()
+        self._evaluators.close()
         self._reporter.close()
         if self._checkpoints is not None:
             self._checkpoints.close()
@@ -376,43 +394,58 @@ class Trainer:
             if self._first_learning is None and ready.any():
                 self._first_learning = round(time.perf_counter() - self._start, 1)
 
-    def _evaluate(self, end: int) -> None:
-        config = self._config
+    def _evaluation_due(self, end: int) -> DueEvaluation:
+        """What the table says of this step beside the evaluation itself, before the next chunk changes it."""
+        metrics, self._metrics = self._metrics, []
+        training_returns = [float(np.mean(recent)) if recent else float("nan") for recent in self._recent_returns]
+        return DueEvaluation(end, self._episodes.tolist(), training_returns, metrics, list(self._faults))
+
+    def _start_evaluation(self) -> None:
+        """Evaluate what has been learnt, if that is due. It goes on beside the learning that follows."""
+        if self._due is None:
+            return
+        self._finish_evaluation()
+        due, self._due = self._due, None
         policies = self._sound_policies()
         self._good = self._learner.net_arrays()
-        self._fleet.start(Request("evaluate", policies, self._evaluations, config.evaluation.episodes))
-        finished = self._fleet.finish()
+        self._evaluators.start(Request("evaluate", policies, self._evaluations, self._config.evaluation.episodes))
+        states = [self._learner.decomposer_state(position) for position in range(len(policies))]
+        self._under_way = EvaluationUnderWay(due, states, *self._tensors())
+
+    def _finish_evaluation(self, wait: bool = True) -> None:
+        """Record the evaluation under way, if there is one; without `wait`, only where that takes no waiting."""
+        under_way = self._under_way
+        if under_way is None or not (wait or self._evaluators.is_done):
+            return
+        self._under_way = None
+        due, finished = under_way.due, self._evaluators.finish()
         if self._checkpoints is not None:
             self._checkpoints.add_evaluation(self._evaluations, finished)
-        self._report_faults()
         rows: list[Row] = []
-        metrics = mean_metrics(self._metrics)
-        self._metrics = []
+        metrics = mean_metrics(due.metrics)
         for position, episodes in enumerate(finished):
             held_out = self._held_out[position].add(self._evaluations, episodes)
-            state = self._learner.decomposer_state(position)
-            rewards = self._rewards.of_episodes(state, held_out)
-            recent = self._recent_returns[position]
+            rewards = self._rewards.of_episodes(under_way.decomposers[position], held_out)
             rows.append(
                 {
-                    "step": end,
-                    "seed": config.seeds[position],
-                    "episodes": int(self._episodes[position]),
+                    "step": due.step,
+                    "seed": self._config.seeds[position],
+                    "episodes": due.episodes[position],
                     **return_statistics(episodes)._asdict(),
                     **diagnose(held_out, rewards)._asdict(),
-                    "training_return": float(np.mean(recent)) if recent else float("nan"),
+                    "training_return": due.training_returns[position],
                     **{name: float(values[position]) for name, values in metrics.items()},
-                    "faults": self._faults[position],
+                    "faults": due.faults[position],
                 }
             )
         self._evaluations += 1
         self._last_rows = rows
         try:
-            self._writer.record(rows, *self._tensors())
+            self._writer.record(rows, under_way.policy, under_way.decomposer)
         except DiasterError as error:
             self._reporter.warn(f"results could not be written, the run goes on and tries again later: {error}")
         self._reporter.evaluated(rows)
-        self._warn_of_poor_fit(end, rows)
+        self._warn_of_poor_fit(due.step, rows)
         if self._board is not None:
             self._board.add(rows)
 
@@ -491,6 +524,25 @@ class Trainer:
             training_return=float(np.mean(returns)) if returns else float("nan"),
             fit_r2=float(np.mean(fits)) if fits else float("nan"),
         )
+
+
+class DueEvaluation(NamedTuple):
+    """What a row of the table holds of training, of every seed."""
+
+    step: int
+    episodes: list[int]
+    training_returns: list[float]
+    metrics: list[dict[str, Any]]
+    faults: list[int]
+
+
+class EvaluationUnderWay(NamedTuple):
+    """What is evaluated, while learning goes on."""
+
+    due: DueEvaluation
+    decomposers: list[Any]  # states, of every seed
+    policy: dict[str, NDArray[Any]]  # tensors to record
+    decomposer: dict[str, NDArray[Any]]
 
 
 class TrainerFacts(NamedTuple):

@@ -34,10 +34,12 @@ class EnvSpec(NamedTuple):
         """An action of the policy in the environment's terms: scaled and shifted into its bounds, or its number."""
         if self.discrete:
             return np.asarray(np.argmax(action, axis=-1) + self.first_action)
-        unit = np.clip(action, -1.0, 1.0)
+        unit = np.minimum(np.maximum(action, -1.0), 1.0)  # np.clip takes three times as long for a few numbers
         scaled = self.action_low + (unit + 1.0) * 0.5 * (self.action_high - self.action_low)
-        inside = np.clip(scaled, self.action_low, self.action_high)  # rounding may lead out of the bounds
-        return inside.astype(np.float32).reshape(action.shape[:-1] + self.action_shape)
+        inside = np.minimum(
+            np.maximum(scaled, self.action_low), self.action_high
+        )  # rounding may lead out of the bounds
+        return inside.astype(np.float32, copy=False).reshape(action.shape[:-1] + self.action_shape)
 
     def from_env(self, action: NDArray[Any]) -> FloatArray:
         """The inverse of `to_env`: an action of the environment as the nets see it."""

@@ -54,6 +54,10 @@ class Request(NamedTuple):
 class Fleet(Protocol):
     """The environments of all seeds. `start` returns at once where it can; `finish` waits."""
 
+    @property
+    def is_done(self) -> bool:
+        """Whether waiting for the end of what was started gains nothing."""
+
     def start(self, request: Request) -> None: ...
 
     def finish(self) -> list[Any]: ...
@@ -118,6 +122,10 @@ class LocalFleet:
         self._envs = SeedEnvs(make, spec, policy, seeds, handling)
         self._request: Request | None = None
 
+    @property
+    def is_done(self) -> bool:
+        return True  # nothing is done before `finish`
+
     def start(self, request: Request) -> None:
         self._request = request
 
@@ -152,6 +160,10 @@ class WorkerFleet:
             connection.send(Job(env_json, spec, tuple(imports), policy.name, names, handling))
             self._processes.append(process)
             self._connections.append(connection)
+
+    @property
+    def is_done(self) -> bool:
+        return all(connection.poll() for connection in self._connections)
 
     def start(self, request: Request) -> None:
         for connection, share in zip(self._connections, self._shares, strict=True):
@@ -193,13 +205,14 @@ def make_fleet(
     imports: Sequence[str],
     workers: int | str,
     handling: Handling = ORDINARY,
+    evaluates: bool = False,
 ) -> Fleet:
-    """The environments of all seeds, in as many processes as the machine has use for."""
+    """The environments of all seeds, to collect or to evaluate in, in as many processes as the machine has use for."""
     portable = _is_portable(spec.id)
     if workers == "auto":
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        # One seed is hidden behind learning; on two cores learning takes both, and a process would gain nothing.
-        workers = min(len(seeds), cores - 1) if len(seeds) > 1 and cores > 2 and portable else 0
+        # On two cores learning takes both, and a process would gain nothing.
+        workers = 0 if cores <= 2 or not portable else _useful_processes(len(seeds), cores, evaluates)
     assert isinstance(workers, int)
     if (workers > 0 or handling.isolate) and not portable:
         raise DiasterError(
@@ -209,6 +222,13 @@ def make_fleet(
     if workers == 0:
         return LocalFleet(spec, policy, seeds, handling, imports)
     return WorkerFleet(spec, policy, seeds, handling, imports, min(workers, len(seeds)))
+
+
+def _useful_processes(n_seeds: int, cores: int, evaluates: bool) -> int:
+    """Collecting for one seed is hidden behind learning, an evaluation is not: it takes as long as many chunks."""
+    if evaluates:
+        return min(n_seeds, cores // 2)
+    return min(n_seeds, cores - 1) if n_seeds > 1 else 0
 
 
 def isolated(env_json: str, horizon: int, imports: Sequence[str], handling: Handling) -> MakeEnv:
