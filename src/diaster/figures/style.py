@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
@@ -236,7 +237,8 @@ def _wrapped(line: str, width: float) -> list[str]:
         return float(text_to_path.get_text_width_height_descent(text, font, False)[0])
 
     most = int(width / (SMALL * 0.9))  # signs of a word that can have no room
-    words = [part for word in line.split() for part in textwrap.wrap(word, most, break_on_hyphens=False)]
+    kept = re.sub(r"(?<=\d) (?=[kM]\b)", "\N{NO-BREAK SPACE}", line)  # a number stays with its unit
+    words = [part for word in kept.split(" ") for part in textwrap.wrap(word, most, break_on_hyphens=False)]
     lines: list[str] = []
     for word in words:
         if lines and wide(f"{lines[-1]} {word}") <= width:

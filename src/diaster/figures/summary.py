@@ -71,7 +71,8 @@ def summarise(results: Results) -> Summary:
                 Note(task.title, "left out, the return of dense is not above 0 and there is no fraction of it")
             )
             continue
-        notes += panel_notes(kept, {id(group): labels[group.series] for group in kept})
+        admitted = panel_notes(kept, {id(group): labels[group.series] for group in kept})
+        notes += [note for note in admitted if not note.text.startswith("ends at")]  # all are measured at one step
         scores[task] = {group.series: group.until(last) / unit for group in kept}
     if not scores:
         raise DiasterError(
@@ -155,7 +156,7 @@ def _draw_profiles(axes: Axes, summary: Summary, styles: dict[Series, Style]) ->
             markeredgewidth=0,
         )
         low, high = bootstrap_interval(lambda drawn: performance_profile(drawn, levels), scores, resamples=500)
-        axes.fill_between(levels, low, high, color=style.colour, alpha=0.15, linewidth=0)
+        axes.fill_between(levels, low, high, color=style.colour, alpha=0.1, linewidth=0)
     axes.set_xlabel("fraction τ of dense's final return")
     axes.set_ylabel("share of runs above τ")
     axes.set_ylim(0, 1.02)
