@@ -116,6 +116,29 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_position_that_is_not_always_told_is_not_recorded(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reset = toy_envs.RunnerToy.reset
+
+    def sometimes(self: toy_envs.RunnerToy, *, seed: int | None = None, options: dict | None = None) -> tuple:
+        obs, info = reset(self, seed=seed, options=options)
+        return obs, info if (seed or 0) % 2 else {}
+
+    monkeypatch.setattr(toy_envs.RunnerToy, "reset", sometimes)
+    record_rollouts(run, 4)
+    assert read_rollouts(run).position.shape == (2 * 8 * toy_envs.HORIZON, 0)
+
+
+def test_an_environment_that_fails_while_it_is_drawn_has_no_frames(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: toy_envs.RunnerToy) -> None:
+        if self.time > 3:
+            raise RuntimeError("the screen is gone")
+        return np.zeros((8, 8, 3), np.uint8)
+
+    monkeypatch.setattr(toy_envs.RunnerToy, "render", fail)
+    record_rollouts(run, 1)
+    assert len(read_rollouts(run).frames) == 0
+
+
 # Mazes
 
 

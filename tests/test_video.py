@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import toy_envs
 
 from diaster.errors import DiasterError
 from diaster.video import write_video
@@ -41,6 +42,17 @@ def test_an_unknown_kind_of_film_is_refused(runner: Path, tmp_path: Path) -> Non
         write_video(runner, tmp_path / "gone" / "run.mp4")
 
 
+def test_a_folder_that_cannot_be_written_to_is_a_sentence(
+    runner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("diaster.video.tempfile.mkstemp", refuse)
+    with pytest.raises(DiasterError, match=r"run\.gif' cannot be written: Permission denied"):
+        write_video(runner, tmp_path / "run.gif")
+
+
 def test_a_seed_that_was_not_trained_is_refused(runner: Path, tmp_path: Path) -> None:
     with pytest.raises(DiasterError, match="no seed 5"):
         write_video(runner, tmp_path / "run.mp4", seed=5)
@@ -60,5 +72,19 @@ def test_what_ffmpeg_complains_of_is_a_sentence_and_leaves_nothing(
 ) -> None:
     monkeypatch.setattr("imageio_ffmpeg.get_ffmpeg_exe", lambda: "false")
     with pytest.raises(DiasterError, match="cannot be written: ffmpeg ended with exit code 1"):
+        write_video(runner, tmp_path / "run.mp4")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_environment_that_fails_while_it_is_filmed_is_a_sentence(
+    runner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: toy_envs.RunnerToy) -> None:
+        if self.time > 3:
+            raise RuntimeError("the screen is gone")
+        return np.zeros((8, 8, 3), np.uint8)
+
+    monkeypatch.setattr(toy_envs.RunnerToy, "render", fail)
+    with pytest.raises(DiasterError, match="failed while it was filmed: RuntimeError: the screen is gone"):
         write_video(runner, tmp_path / "run.mp4")
     assert list(tmp_path.iterdir()) == []

@@ -22,7 +22,7 @@ from diaster.acting import random_actions
 from diaster.collect import Rollout, known_reward
 from diaster.envs import TRUE_REWARD, Env
 from diaster.errors import DiasterError
-from diaster.rendering import picture_of, rendering_env, shrunk
+from diaster.rendering import Picture, picture_of, rendering_env, shrunk
 from diaster.rollouts import Maze, Rollouts, nets_digest, read_rollouts, write_rollouts
 from diaster.run import Run
 from diaster.types import EvaluationEpisode, FloatArray, Stream, host_random, reset_seed
@@ -77,6 +77,7 @@ def record_rollouts(path: Path, episodes: int) -> None:
     if not all(np.isfinite(values).all() for values in step_reward):
         raise DiasterError(f"the step rewards of '{path}' are not finite; the run has diverged, train it again.")
     items = [item for _, _, item in found]
+    width = min(item.position.shape[1] for item in items)  # what only some episodes tell is not known
     rollouts = Rollouts(
         seed=np.array([seed for seed, _, _ in found], np.int64),
         is_spread=np.array([is_spread for _, is_spread, _ in found], bool),
@@ -87,8 +88,8 @@ def record_rollouts(path: Path, episodes: int) -> None:
         action=np.concatenate([item.of.episode.action for item in items]),
         step_reward=np.concatenate(step_reward),
         true_reward=np.concatenate([_true_reward(item.of) for item in items]),
-        position=np.concatenate([item.position[:-1] for item in items]),
-        next_position=np.concatenate([item.position[1:] for item in items]),
+        position=np.concatenate([item.position[:-1, :width] for item in items]),
+        next_position=np.concatenate([item.position[1:, :width] for item in items]),
         frames=np.zeros((0, 1, 1, 3), np.uint8),
         frame_step=np.zeros(0, np.int64),
         maze=maze,
@@ -178,8 +179,8 @@ def _frames(run: Run, first: Recorded) -> tuple[NDArray[np.uint8], NDArray[np.in
     """Pictures of an episode, taken while its actions are taken again; none where nothing can draw."""
     episode = first.of.episode
     wanted = np.unique(np.linspace(0, episode.length, FRAMES).round().astype(int)).tolist()
-    pictures = []
-    with contextlib.suppress(DiasterError), rendering_env(run.make_env, run.config.env) as env:
+    pictures: list[Picture] = []
+    with contextlib.suppress(Exception), rendering_env(run.make_env, run.config.env) as env:
         obs, _ = env.reset(seed=reset_seed(run.seeds[0], Stream.RECORD_RESET, 0, 0))
         for step in range(episode.length + 1):
             if step in wanted:
@@ -188,7 +189,7 @@ def _frames(run: Run, first: Recorded) -> tuple[NDArray[np.uint8], NDArray[np.in
                 pictures.append(shrunk(picture_of(env), FRAME_SIDE))
             if step < episode.length:
                 obs, *_ = env.step(run.spec.to_env(episode.action[step]))
-    if len(pictures) < len(wanted):
+    if len(pictures) < len(wanted) or len({picture.shape for picture in pictures}) > 1:
         return np.zeros((0, 1, 1, 3), np.uint8), np.zeros(0, np.int64)
     return np.stack(pictures), np.array(wanted, np.int64)
 

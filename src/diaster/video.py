@@ -46,19 +46,33 @@ def write_video(path: Path, out: Path, seed: int | None = None) -> Film:
     write = _find_writer(out.suffix.lower())
     run = Run(path)
     seed = run.seeds[0] if seed is None else seed
-    film = _film(run, seed)
-    rewards = run.step_rewards([film.episode], seed)[0]
-    handle, temporary = tempfile.mkstemp(dir=out.parent, prefix=f".{out.stem}.", suffix=out.suffix.lower())
-    os.close(handle)
     try:
-        write(Path(temporary), _with_panels(film, rewards), film.speed)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(out)
+        film = _film(run, seed)
+    except DiasterError:
+        raise
+    except Exception as error:  # whatever the environment's own code raises
+        raise DiasterError(f"'{run.config.env}' failed while it was filmed: {one_line(error)}; check it.") from error
+    rewards = run.step_rewards([film.episode], seed)[0]
+    temporary = _beside(out)
+    try:
+        write(temporary, _with_panels(film, rewards), film.speed)
+        temporary.chmod(0o644)
+        temporary.replace(out)
     except OSError as error:
         raise DiasterError(f"'{out}' cannot be written: {error.strerror or error}.") from None
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return film
+
+
+def _beside(out: Path) -> Path:
+    """A new file next to the one that it will become."""
+    try:
+        handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.stem}.", suffix=out.suffix.lower())
+    except OSError as error:
+        raise DiasterError(f"'{out}' cannot be written: {error.strerror}.") from None
+    os.close(handle)
+    return Path(name)
 
 
 def _find_writer(suffix: str) -> Callable[[Path, Iterator[Picture], float], None]:

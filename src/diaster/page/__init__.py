@@ -47,7 +47,7 @@ def write_page(path: Path, out: Path) -> list[str]:
     check_page(out)
     results = read_results(path)
     text, left_out = page_html(results)
-    write_atomically(out, text.encode())
+    write_atomically(out, text.encode("utf-8", "replace"))  # names of folders may hold any bytes
     return left_out
 
 
