@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := build/venv-bench
+BROWSER := build/venv-browser
 PIP_INSTALL := -m pip install -q --disable-pip-version-check
 # SBX needs PyTorch. Pinned, so that pip takes a CPU build where one is at hand and not the newest with its CUDA packages.
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv test check format bench peers synthetic soak cartpole watch-repair results constraints clean
+.PHONY: help demo venv test check format browser-test bench peers synthetic soak cartpole watch-repair results constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +38,14 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 format: venv ## format the code and mend what the linter can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+browser-test: $(BROWSER)/.installed ## the report's page in a real browser; needs Chromium, CHROMIUM=... names another one
+	$(BROWSER)/bin/python -m pytest tests/test_report_page_browser.py -rs
+
+$(BROWSER)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(BROWSER)
+	$(BROWSER)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[browser]'
+	@touch $@
 
 bench: $(BENCH)/.installed ## measure steps per second, beside SBX's SAC (in an environment of its own)
 	$(BENCH)/bin/python benchmarks/throughput.py

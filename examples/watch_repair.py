@@ -56,9 +56,9 @@ from diaster.decompose.controls import make_episodic
 from diaster.decompose.diaster import make_diaster
 from diaster.decompose.rudder import make_rudder
 from diaster.errors import DiasterError
+from diaster.figures.style import FORMATS
 from diaster.learner import stream_key
 from diaster.machine import use_compilation_cache
-from diaster.plots import FORMATS
 from diaster.replay import EpisodeBlock, EpisodeStore, Steps, init_store, insert
 from diaster.types import EnvSpec, Stream, host_random
 

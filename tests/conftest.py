@@ -64,6 +64,14 @@ def random_parameters() -> Callable[..., HostParameters]:
     return make
 
 
+@pytest.fixture(scope="session")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a toy that moves and can draw itself, with nets that nobody has trained; to be read, or copied."""
+    from made_runs import make_run_with_nets
+
+    return make_run_with_nets(tmp_path_factory.mktemp("runner") / "run", "ToyRunner-v0")
+
+
 @pytest.fixture
 def empty_cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory; what a command adds to the search path is taken back."""

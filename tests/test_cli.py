@@ -2,6 +2,7 @@ import contextlib
 import io
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,9 @@ import toy_envs
 import diaster
 from diaster import cli
 from diaster.config import AGENT_HELP, METHOD_HELP, PAPER_TASKS, PRESETS, build_config, write_toml
+from diaster.figures import FIGURES
 from diaster.records import CONFIG, DECOMPOSER, DONE, METADATA, POLICY, PROGRESS, read_config, read_progress
+from diaster.rollouts import ROLLOUTS
 
 SETTINGS = {
     "workers": "0",
@@ -63,7 +66,7 @@ def test_the_overview_names_all_commands() -> None:
     for arguments in ([], ["--help"], ["-h"], ["help"]):
         code, out, err = run(*arguments)
         assert (code, err) == (0, "")
-        for command in ("train", "evaluate", "plot", "list", "demo"):
+        for command in ("train", "evaluate", "plot", "record", "figure", "report", "video", "list", "demo"):
             assert re.search(rf"^  {command} +\w", out, re.MULTILINE)
 
 
@@ -211,6 +214,28 @@ BAD = {
     "plot {given}/run -o x.gif": ["'x.gif'", ".png"],
     "plot {given}/run -o gone/x.png": ["'gone'"],
     "demo --steps 0": ["steps=0"],
+    # what is drawn of recorded files
+    "record": ["directory"],
+    "record {given}/empty": ["'{given}/empty' holds no run"],
+    "record {given}/run --episodes 0": ["0 episodes were asked for", "1 to 1000"],
+    "figure": ["a figure and a folder"],
+    "figure performance": ["a figure and a folder"],
+    "figure perfomance {given}": ["unknown figure 'perfomance'", "Did you mean 'performance'?"],
+    "figure performance {given}/empty": ["'{given}/empty' holds no runs"],
+    "figure performance {given}/none": ["'{given}/none' is no folder"],
+    "figure performance {given}": ["'{given}' has an evaluation yet"],
+    "figure performance {given} -o x.gif": ["'x.gif'", ".png"],
+    "figure performance {given} -o gone/x.png": ["'gone'"],
+    "figure performance {given} --width 1": ["width of 1 inches", "2.5"],
+    "figure performance {given} --width wide": ["--width", "'wide'"],
+    "report": ["folder"],
+    "report {given}/empty": ["'{given}/empty' holds no runs"],
+    "report {given} -o x.pdf": ["'x.pdf'", ".html"],
+    "report {given} -o gone/x.html": ["'gone'"],
+    "video": ["directory"],
+    "video {given}/empty": ["'{given}/empty' holds no run"],
+    "video {given}/run -o x.avi": ["'x.avi'", ".mp4"],
+    "video {given}/run -o gone/x.mp4": ["'gone'"],
 }
 
 
@@ -470,3 +495,27 @@ def test_plot_draws_the_runs_and_says_where(trained: Trained, empty_cwd: Path) -
 def test_plot_has_a_name_for_the_picture_of_its_own(trained: Trained, empty_cwd: Path) -> None:
     assert run("plot", trained.path).code == 0
     assert [item.name for item in empty_cwd.iterdir()] == ["curve.png"]
+
+
+def test_a_run_is_recorded_drawn_and_reported(trained: Trained, tmp_path: Path, empty_cwd: Path) -> None:
+    path = Path(shutil.copytree(trained.path, tmp_path / "toy"))
+    assert run("record", path, "--episodes", 1) == (0, f"recorded: {path / ROLLOUTS}\n", "")
+    code, out, err = run("figure", "credit", path)
+    assert (code, err) == (0, "")
+    assert out.startswith("wrote credit.png\n  Toy-v0, diaster, seed 3: one episode of the policy (toy).")
+    code, out, err = run("report", path)
+    assert (code, err) == (0, "")
+    assert out.startswith("wrote report.html\n  proxy-reward: no run in ")
+    assert sorted(item.name for item in empty_cwd.iterdir()) == ["credit.png", "report.html"]
+
+
+def test_what_cannot_be_drawn_cannot_be_filmed(trained: Trained, empty_cwd: Path) -> None:
+    code, out, err = run("video", trained.path)
+    assert (code, out) == (2, "")
+    assert "'Toy-v0' cannot be drawn here" in err
+    assert list(empty_cwd.iterdir()) == []
+
+
+def test_the_help_of_figure_names_all_of_them() -> None:
+    out = run("figure", "--help").out
+    assert all(name in out for name in FIGURES)

@@ -38,7 +38,15 @@ ORDER = [
     "schedule",
     "board",
     "training",
+    "rollouts",
+    "rendering",
+    "recording",
+    "results",
+    "aggregate",
+    "figures",
     "plots",
+    "video",
+    "page",
     "cli",
 ]
 IN_WORKERS = (
@@ -126,6 +134,14 @@ def test_modules_that_help_needs_import_nothing_slow_at_their_top(module: str) -
             elif isinstance(node, ast.ImportFrom):
                 names.add((node.module or "").split(".")[0])
         assert names & {"jax", "gymnasium", "matplotlib", "numpy"} == set()
+
+
+@pytest.mark.parametrize("module", ["results", "aggregate", "figures", "rollouts", "plots", "page"])
+def test_modules_that_draw_recorded_files_import_neither_jax_nor_environments(module: str) -> None:
+    for file in files_of(module):
+        heads = {name.split(".")[0] for name in imports_of(file)}
+        assert heads & {"jax", "jaxlib", "optax", "gymnasium", "mujoco"} == set()
+        assert own_layers(file).isdisjoint({"run", "envs", "collect", "training", "learner", "recording", "rendering"})
 
 
 def test_a_package_is_looked_into() -> None:

@@ -12,6 +12,7 @@ import safetensors.numpy
 
 import diaster
 from diaster.records import DECOMPOSER, POLICY
+from diaster.types import Episode, EvaluationEpisode
 
 TINY: dict[str, Any] = {
     "steps": 60,
@@ -52,6 +53,18 @@ def test_an_observation_of_another_shape_is_refused(run: diaster.Run) -> None:
 def test_a_seed_that_was_not_trained_is_refused_with_those_that_were(run: diaster.Run) -> None:
     with pytest.raises(diaster.DiasterError, match=r"no seed 5; it has 3, 8"):
         run.policy(seed=5)
+
+
+def test_the_actor_is_the_policy_in_the_terms_of_the_nets(run: diaster.Run) -> None:
+    obs = np.full(run.spec.obs_dim, 0.3, np.float32)
+    np.testing.assert_array_equal(run.spec.to_env(run.actor(seed=8)(obs)), run.policy(seed=8)(obs))
+
+
+def test_step_rewards_of_whole_episodes_are_those_of_their_steps(run: diaster.Run) -> None:
+    obs = np.linspace(-1.0, 1.0, 4 * run.spec.obs_dim, dtype=np.float32).reshape(4, -1)
+    action = np.zeros((3, run.spec.action_dim), np.float32)
+    [found] = run.step_rewards([EvaluationEpisode(Episode(obs, action, 1.0, True), None)], seed=8)
+    np.testing.assert_allclose(found, run.step_reward(obs[:-1], run.spec.to_env(action), seed=8), rtol=1e-4)
 
 
 def test_seeds_have_policies_of_their_own(run: diaster.Run) -> None:

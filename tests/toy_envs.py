@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -114,6 +114,54 @@ class DiscreteToy(Toy):
         return super().step(np.full(2, float(action - self.action_space.start) - 1.0))
 
 
+class RunnerToy(Toy):
+    """Tells how far it has come, and can draw itself."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 50}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__()
+        self.render_mode, self.far = render_mode, 0.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = super().reset(seed=seed, options=options)
+        self.far = 0.0
+        return obs, {**info, "x_position": self.far}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        self.far += float(self.place[0])
+        return obs, reward, terminated, truncated, {**info, "x_position": self.far}
+
+    def render(self) -> Any:
+        return np.full((30, 40, 3), min(255, 20 * self.time), np.uint8)
+
+
+class MazeToy(Toy):
+    """A point with a goal in a maze of two open cells; it says where it is told to start."""
+
+    class Map:
+        maze_map = ((1, 1, 1, 1), (1, "r", "g", 1), (1, 1, 1, 1))
+        maze_size_scaling = 2.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maze, self.goal = self.Map(), np.zeros(2)
+        part = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        self.observation_space = spaces.Dict({"observation": part, "achieved_goal": part, "desired_goal": part})
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        cells = options or {"reset_cell": (1, 1), "goal_cell": (1, 1)}
+        self.goal = np.array(cells["goal_cell"], float)
+        super().reset(seed=seed)
+        self.place[:2] = cells["reset_cell"]
+        return self.observe(), {}
+
+    def observe(self) -> Any:
+        place = self.place[:2].astype(float)
+        return {"observation": np.zeros(2), "achieved_goal": place, "desired_goal": self.goal}
+
+
 class SpacesToy(Toy):
     """Any spaces at all; only ever asked what they are."""
 
@@ -202,6 +250,8 @@ def register(name: str, toy: type[Toy], horizon: int | None = HORIZON, **kwargs:
 
 register("Toy", Toy)
 register("ToyMoody", MoodyToy)
+register("ToyRunner", RunnerToy)
+register("ToyMaze", MazeToy)
 register("ToyConstant", Toy, constant=True)
 register("ToyTerminates", Toy, terminate_at=7)
 register("ToyOneStep", Toy, terminate_at=1)

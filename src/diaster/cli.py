@@ -1,4 +1,4 @@
-"""diaster train | evaluate | plot | list | demo. Bad input is one sentence and exit code 2."""
+"""The command line: what a person types, and what is printed. Bad input is one sentence and exit code 2."""
 
 from __future__ import annotations
 
@@ -90,6 +90,52 @@ class PlotArguments:
     """Run directories."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("curve.png")
     """Picture to write: .png, .svg or .pdf."""
+
+
+@dataclass(frozen=True)
+class RecordArguments:
+    """Record episodes of a trained run into its directory, for the figures that show single steps."""
+
+    run: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="RUN")]] = None
+    """Run directory."""
+    episodes: int = 10
+    """Episodes of each seed's policy, and about as many of a spread of behaviours between it and random actions."""
+
+
+@dataclass(frozen=True)
+class FigureArguments:
+    """Draw a figure of all runs below a folder, from recorded files alone."""
+
+    name: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="NAME")]] = ""
+    """proxy-reward, performance, heatmap, cut-points, step-reward, credit or summary."""
+    results: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="RESULTS")]] = None
+    """Folder with run directories below it, or a run directory."""
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="PATH")] = None
+    """Picture to write: .png, .svg or .pdf; by default NAME.png."""
+    width: float = 6.75
+    """Width in inches, as printed: 6.75 is a page, 3.3 a column. Print has the same size in both."""
+
+
+@dataclass(frozen=True)
+class ReportArguments:
+    """Write one page with the tables, curves and figures of all runs below a folder; it needs no network."""
+
+    results: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="RESULTS")]] = None
+    """Folder with run directories below it, or a run directory."""
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
+    """Page to write: .html."""
+
+
+@dataclass(frozen=True)
+class VideoArguments:
+    """Film the policy of a run at work, with the learnt reward and its running sum below the picture."""
+
+    run: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="RUN")]] = None
+    """Run directory."""
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("run.mp4")
+    """Film to write: .mp4 or .gif."""
+    seed: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    """The seed whose policy acts; by default the first."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +242,53 @@ def plot(argv: Sequence[str]) -> None:
     print(f"wrote {arguments.out}")
 
 
+def record(argv: Sequence[str]) -> None:
+    """diaster record"""
+    arguments = _parse("record", argv, RecordArguments())
+    if arguments.run is None:
+        raise DiasterError("no run directory was given; e.g. diaster record runs/hopper.")
+    from diaster.recording import record_rollouts
+    from diaster.rollouts import ROLLOUTS
+
+    record_rollouts(arguments.run, arguments.episodes)
+    print(f"recorded: {arguments.run / ROLLOUTS}")
+
+
+def figure(argv: Sequence[str]) -> None:
+    """diaster figure"""
+    arguments = _parse("figure", argv, FigureArguments())
+    if arguments.results is None:
+        raise DiasterError("a figure and a folder with runs are needed; e.g. diaster figure performance runs -o p.png.")
+    from diaster.figures import write_figure
+
+    out = arguments.out or Path(f"{arguments.name}.png")
+    caption = write_figure(arguments.name, arguments.results, out, arguments.width)
+    print("\n".join([f"wrote {out}", *(f"  {line}" for line in caption)]))
+
+
+def report(argv: Sequence[str]) -> None:
+    """diaster report"""
+    arguments = _parse("report", argv, ReportArguments())
+    if arguments.results is None:
+        raise DiasterError("no folder with runs was given; e.g. diaster report runs -o report.html.")
+    from diaster.page import write_page
+
+    left_out = write_page(arguments.results, arguments.out)
+    print("\n".join([f"wrote {arguments.out}", *(f"  {line}" for line in left_out)]))
+
+
+def video(argv: Sequence[str]) -> None:
+    """diaster video"""
+    arguments = _parse("video", argv, VideoArguments())
+    if arguments.run is None:
+        raise DiasterError("no run directory was given; e.g. diaster video runs/hopper -o hopper.mp4.")
+    from diaster.report import number
+    from diaster.video import write_video
+
+    episode = write_video(arguments.run, arguments.out, arguments.seed).episode.episode
+    print(f"wrote {arguments.out} ({episode.length} steps, return {number(episode.episode_return)})")
+
+
 def list_(argv: Sequence[str]) -> None:
     """diaster list"""
     arguments = _parse("list", argv, ListArguments())
@@ -270,6 +363,10 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "resume": (resume, "go on with a run that was cut off"),
     "evaluate": (evaluate, "evaluate the policies of a run on fresh episodes"),
     "plot": (plot, "draw learning curves"),
+    "record": (record, "record episodes of a run, for figures that show single steps"),
+    "figure": (figure, "draw a figure of a folder of runs"),
+    "report": (report, "one page with tables, curves and figures of a folder of runs"),
+    "video": (video, "film the policy of a run"),
     "list": (list_, "methods, agents, presets, tasks, environments"),
     "demo": (demo, "two minutes on InvertedPendulum-v5"),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -262,7 +262,11 @@ def _evaluation_episode(
     while episode is None:
         obs, episode = rollout.step(policy.act(parameters, obs, None))
         hidden_rewards.append(rollout.info[TRUE_REWARD])
+    return EvaluationEpisode(episode, known_reward(hidden_rewards))
+
+
+def known_reward(hidden_rewards: Sequence[float]) -> FloatArray | None:
+    """The true reward of each step; None for an environment that speaks at the end alone, episodic by nature."""
     true_reward = np.asarray(hidden_rewards, np.float32)
-    # An environment that speaks at the end alone is episodic by nature: it has no step reward to compare with.
     hidden = bool(true_reward[:-1].any()) or len(true_reward) == 1 or true_reward[-1] == 0.0
-    return EvaluationEpisode(episode, true_reward if hidden else None)
+    return true_reward if hidden else None

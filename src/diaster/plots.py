@@ -1,4 +1,4 @@
-"""Every figure, from recorded files alone."""
+"""Learning curves of runs that the user names: `diaster plot`, and a curve for the terminal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diaster.errors import DiasterError
+from diaster.figures.style import (
+    check_picture,
+    drawing,
+    label_steps,
+    method_style,
+    new_figure,
+    write_picture,
+)
 from diaster.files import damaged
 from diaster.records import PROGRESS, Table, read_config, read_progress
-
-FORMATS = (".png", ".svg", ".pdf")
-COLOUR = "#0072b2"  # Okabe and Ito's blue: told apart by everyone
-LARGEST = 1e100  # the squares of much larger returns overflow
+from diaster.results import seed_evaluations, steps_text
 
 
 class Curve(NamedTuple):
@@ -26,28 +31,29 @@ class Curve(NamedTuple):
     mean: NDArray[np.float64]
     error: NDArray[np.float64]
     of_seeds: NDArray[np.float64]  # [evaluations, seeds]
-    is_reference: bool = False  # `dense`, which learns from what is hidden from every method
+    method: str = "diaster"
+
+    @property
+    def is_reference(self) -> bool:
+        """`dense` learns from what is hidden from every method."""
+        return self.method == "dense"
 
 
 def learning_curve(path: Path) -> Curve:
     """The curve of a run directory, up to the last evaluation that every seed has."""
     config, table = read_config(path), read_progress(path)
-    strange = set(table["seed"].tolist()) - set(config.seeds)
-    if strange:
-        raise damaged(path / PROGRESS, f"it has the seed {min(strange)}, which the run's configuration has not")
+    seed_evaluations(path, config, table)
     returns, steps = by_seed(table, "return_mean"), by_seed(table, "step")
     if not len(returns):
         raise DiasterError(f"'{path}' has no evaluation yet; plot it when its first one is done.")
-    if (np.abs(returns) > LARGEST).any():
-        raise damaged(path / PROGRESS, f"it has returns beyond ±{LARGEST:g}")
-    if (steps != steps[:, :1]).any() or (np.diff(steps[:, 0]) <= 0).any():
-        raise damaged(path / PROGRESS, "its seeds were not evaluated one after the other at the same steps")
+    if (steps != steps[:, :1]).any():
+        raise damaged(path / PROGRESS, "its seeds were not evaluated at the same steps")
     n_seeds = returns.shape[1]
     error = returns.std(axis=1, ddof=1) / np.sqrt(n_seeds) if n_seeds > 1 else np.zeros(len(returns))
     is_reference = config.method == "dense"
     what = "upper reference: sees the hidden rewards" if is_reference else config.preset
     label = f"{config.method} ({what}), {n_seeds} seed{'s' * (n_seeds > 1)}"
-    return Curve(label, config.env, steps[:, 0], returns.mean(axis=1), error, returns, is_reference)
+    return Curve(label, config.env, steps[:, 0], returns.mean(axis=1), error, returns, config.method)
 
 
 def by_seed(table: Table, column: str) -> NDArray[Any]:
@@ -60,10 +66,7 @@ def by_seed(table: Table, column: str) -> NDArray[Any]:
 
 def plot_learning_curves(paths: list[Path], out: Path) -> None:
     """Return against environment steps: mean, standard error, and every seed as a thin line."""
-    if out.suffix not in FORMATS:
-        raise DiasterError(f"'{out}' is no picture this can write; choose a name that ends in {', '.join(FORMATS)}.")
-    if not out.parent.is_dir():
-        raise DiasterError(f"the folder '{out.parent}' for '{out.name}' does not exist; make it first.")
+    check_picture(out)
     if not paths:
         raise DiasterError("no run directory was given; there is nothing to plot.")
     curves = [learning_curve(path) for path in paths]
@@ -72,56 +75,27 @@ def plot_learning_curves(paths: list[Path], out: Path) -> None:
         raise DiasterError(
             f"these runs are of different environments ({', '.join(sorted(envs))}); plot those of one at a time."
         )
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    with plt.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "d"}):
-        figure, axes = plt.subplots(figsize=(5.0, 3.4), layout="constrained")
-        palette = [COLOUR, "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"]
-        for curve, colour in zip(curves, palette * len(curves), strict=False):
-            style = "--" if curve.is_reference else "-"
+    with drawing():
+        figure = new_figure(5.0, 3.4)
+        axes = figure.subplots()
+        seen: dict[str, int] = {}
+        for curve in curves:
+            style = method_style(curve.method, seen.get(curve.method, 0))
+            seen[curve.method] = seen.get(curve.method, 0) + 1
+            drawn: Any = {"color": style.colour, "linestyle": style.line}
             if curve.of_seeds.shape[1] > 1:
-                axes.plot(curve.steps, curve.of_seeds, style, color=colour, alpha=0.25, linewidth=0.8)
-                axes.fill_between(
-                    curve.steps,
-                    curve.mean - curve.error,
-                    curve.mean + curve.error,
-                    color=colour,
-                    alpha=0.2,
-                    linewidth=0,
-                )
+                axes.plot(curve.steps, curve.of_seeds, alpha=0.25, linewidth=0.8, **drawn)
+                low, high = curve.mean - curve.error, curve.mean + curve.error
+                axes.fill_between(curve.steps, low, high, color=style.colour, alpha=0.2, linewidth=0)
             marker = "o" if len(curve.steps) <= 30 else None  # more of them would hide the line
-            axes.plot(
-                curve.steps,
-                curve.mean,
-                style,
-                color=colour,
-                linewidth=2.0,
-                label=curve.label,
-                marker=marker,
-                markersize=3,
-            )
+            axes.plot(curve.steps, curve.mean, linewidth=2.0, label=curve.label, marker=marker, markersize=3, **drawn)
         axes.set_xlabel("environment steps per seed")
         axes.set_ylabel("return of an episode")
         told = "hidden rewards" if all(curve.is_reference for curve in curves) else "one number per episode"
-        axes.set_title(f"{curves[0].env}, learnt from {told}", fontsize=10)
-        axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(_steps_text))
-        axes.grid(alpha=0.25)
-        axes.legend(frameon=False, loc="best")
-        try:
-            figure.savefig(out, dpi=200, metadata={"Date": None} if out.suffix == ".svg" else None)
-        except OSError as error:
-            raise DiasterError(f"'{out}' cannot be written: {error.strerror}.") from None
-        finally:
-            plt.close(figure)
-
-
-def _steps_text(steps: float, _: int) -> str:
-    if steps >= 1e6:
-        return f"{steps / 1e6:g} M"
-    return f"{steps / 1e3:g} k" if steps >= 1000 else f"{steps:g}"
+        axes.set_title(f"{curves[0].env}, learnt from {told}")
+        label_steps(axes)
+        axes.legend(loc="best")
+        write_picture(figure, out)
 
 
 def terminal_curve(curve: Curve, width: int = 60, height: int = 10) -> str:
@@ -138,5 +112,5 @@ def terminal_curve(curve: Curve, width: int = 60, height: int = 10) -> str:
         label = high if row == height - 1 else low if row == 0 else None
         lines.append(f"{'' if label is None else f'{label:,.4g}':>9} │{cells}")
     axis = f"{'':>9} └{'─' * (widen * len(levels))}"
-    last = f"{_steps_text(float(curve.steps[-1]), 0)} steps"
+    last = f"{steps_text(float(curve.steps[-1]))} steps"
     return "\n".join([*lines, axis, f"{'':>10} {last:>{widen * len(levels)}}"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from diaster.acting import HostParameters
 from diaster.collect import Rollout, evaluation_episodes
 from diaster.config import RunConfig
-from diaster.envs import describe_env, find_horizon, import_modules, make_env, raw_observation_space
+from diaster.envs import Env, describe_env, find_horizon, import_modules, make_env, raw_observation_space
 from diaster.errors import DiasterError
 from diaster.evaluate import Diagnostics, ReturnStatistics, diagnose, return_statistics
 from diaster.files import Form, check_finite, is_file
@@ -24,7 +24,7 @@ from diaster.records import DECOMPOSER, DONE, POLICY, Table, read_config, read_m
 from diaster.registry import make_agent, make_decomposer
 from diaster.reward_model import GROUP, RewardModel
 from diaster.trees import is_recorded, leaf_names
-from diaster.types import EnvSpec, EvaluationEpisode
+from diaster.types import EnvSpec, EvaluationEpisode, FloatArray
 
 # Evaluations after the run draw their episodes from numbers that no evaluation during it can have.
 AFTER_THE_RUN = 1_000_000
@@ -105,6 +105,25 @@ class Run:
         state = self._state(self._position(seed))
         following = None if next_obs is None else self._flat(next_obs)
         return self._reward_model.of_steps(state, self._flat(obs), self._as_nets_see(action), following)
+
+    def step_rewards(self, episodes: Sequence[EvaluationEpisode], seed: int | None = None) -> list[NDArray[np.float64]]:
+        """r̂ of every step of whole episodes, in the environment's units: every method has these."""
+        self._check_memory()
+        return self._reward_model.of_episodes(self._state(self._position(seed)), episodes)
+
+    def actor(self, seed: int | None = None) -> Callable[[FloatArray], FloatArray]:
+        """The deterministic policy as the nets see it: flat observation → action in [−1, 1], or one-hot."""
+        act, parameters = self._agent.acting.act, self._parameters(self._position(seed))
+        return lambda obs: act(parameters, obs, None)
+
+    def make_env(self, **kwargs: Any) -> Env:
+        """An environment as the run was trained on; further arguments go to Gymnasium's `make`."""
+        return make_env(self.config.env, self._horizon, **kwargs)
+
+    @property
+    def raw_observation_space(self) -> spaces.Space[Any]:
+        """What the environment itself shows, before it was made flat."""
+        return self._raw_space
 
     def evaluate(self, episodes: int = 10, seed: int | None = None) -> dict[int, tuple[ReturnStatistics, Diagnostics]]:
         """Fresh deterministic episodes of every seed (or of one): their returns, and how well r̂ explains them."""

@@ -82,6 +82,8 @@ class Stream(enum.IntEnum):
     COLLECT_RESET = 4
     COLLECT_ACTION = 5
     EVALUATE_RESET = 6
+    RECORD_RESET = 7
+    RECORD_ACTION = 8
 
 
 def host_random(seed: int, stream: Stream, *index: int) -> np.random.Generator:
