@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH := build/venv-bench
+RAY := build/venv-ray
 PIP_INSTALL := -m pip install -q --disable-pip-version-check
 # SBX needs PyTorch. Pinned, so that pip takes a CPU build where one is at hand and not the newest with its CUDA packages.
 TORCH := torch==2.13.0
@@ -45,6 +46,14 @@ $(BENCH)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BENCH)
 	$(BENCH)/bin/python $(PIP_INSTALL) -c constraints.txt '$(TORCH)'
 	$(BENCH)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[bench]'
+	@touch $@
+
+ray-test: $(RAY)/.installed ## a sweep on a Ray cluster of two nodes, one of which is killed midway (an environment of its own)
+	$(RAY)/bin/python -m pytest tests/test_launch_ray.py
+
+$(RAY)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[dev,ray]'
 	@touch $@
 
 peers: $(BENCH)/.installed ## our learners beside SBX's on dense rewards, three seeds (an hour; all cores)

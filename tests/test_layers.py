@@ -38,6 +38,7 @@ ORDER = [
     "board",
     "training",
     "plots",
+    "sweep",
     "cli",
 ]
 IN_WORKERS = (

@@ -1,4 +1,4 @@
-"""diaster train | evaluate | plot | list | demo. Bad input is one sentence and exit code 2."""
+"""diaster train | resume | sweep | evaluate | plot | list | demo. Bad input is one sentence and exit code 2."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
@@ -66,6 +66,33 @@ class ResumeArguments:
     """Run directory."""
     quiet: bool = False
     """Print nothing but warnings."""
+
+
+@dataclass(frozen=True)
+class SweepArguments:
+    """Train every cell of a grid (environment × method × settings), its seeds together.
+
+    Finished cells are skipped and broken ones resumed: the same command goes on where it was stopped.
+    """
+
+    file: tyro.conf.Positional[Path | None] = None
+    """TOML file with [axes] and [settings], see docs/sweeps.md."""
+    out: Path | None = None
+    """Directory for the results; by default runs/ and the name of the file."""
+    dry_run: bool = False
+    """Print the cells with their expected time and memory, and train nothing."""
+    jobs: int | None = None
+    """Cells at a time on this machine; by default as many as cores and memory allow."""
+    cpus: int | None = None
+    """CPU cores of each cell; by default all cores are shared out evenly, on Ray one for each cell."""
+    gpus: float | None = None
+    """Share of a GPU for each cell, 0 to 1; by default a whole one where there are any."""
+    launcher: Literal["local", "ray"] = "local"
+    """Where cells run: in processes of this machine, or as tasks of a Ray cluster (extra ray)."""
+    address: str | None = None
+    """With --launcher ray: address of the cluster, e.g. 10.0.0.1:6379; by default the one this machine belongs to."""
+    quiet: bool = False
+    """Print nothing but errors."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +179,42 @@ def resume(argv: Sequence[str]) -> None:
     run = resume_training(arguments.run, Silent() if arguments.quiet else make_reporter())
     if not arguments.quiet:
         _say_done(run.path)
+
+
+def sweep(argv: Sequence[str]) -> None:
+    """diaster sweep"""
+    arguments = _parse("sweep", argv, SweepArguments())
+    if arguments.file is None:
+        raise DiasterError("no file was given; e.g. diaster sweep experiments/performance-small.toml.")
+    if arguments.launcher == "local" and arguments.address is not None:
+        raise DiasterError("--address names a Ray cluster; add --launcher ray, or leave it out.")
+    if arguments.launcher == "ray" and arguments.jobs is not None:
+        raise DiasterError(
+            "--jobs counts processes of this machine; a Ray cluster is filled by what cells need: --cpus."
+        )
+    from diaster.sweep.conduct import conduct, describe_end, describe_plan, local_site, make_plan, refuse_failures
+    from diaster.sweep.display import make_display
+    from diaster.sweep.resources import Wishes, check_wishes, find_machine
+
+    wishes = Wishes(arguments.jobs, arguments.cpus, arguments.gpus)
+    check_wishes(wishes)
+    plan = make_plan(arguments.file, arguments.out)
+    with contextlib.ExitStack() as stack:
+        if arguments.launcher == "ray":
+            from diaster.sweep.launch_ray import ray_cluster
+
+            site = stack.enter_context(ray_cluster(arguments.address, wishes, plan))
+        else:
+            site = local_site(find_machine(), wishes, plan)
+        if arguments.dry_run:
+            print(describe_plan(plan, site))
+            return
+        status = conduct(plan, site, make_display(arguments.quiet), ["diaster", "sweep", *argv])
+    if not arguments.quiet:
+        print(describe_end(status))
+    refuse_failures(status)
+    if not arguments.quiet:
+        print(f"done: {len(status.cells)} cells in {plan.out}")
 
 
 def evaluate(argv: Sequence[str]) -> None:
@@ -268,6 +331,7 @@ def _registered_envs(imports: Sequence[str]) -> dict[str, str]:
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "train": (train, "train a policy from one number per episode"),
     "resume": (resume, "go on with a run that was cut off"),
+    "sweep": (sweep, "train every cell of a grid, here or on a Ray cluster"),
     "evaluate": (evaluate, "evaluate the policies of a run on fresh episodes"),
     "plot": (plot, "draw learning curves"),
     "list": (list_, "methods, agents, presets, tasks, environments"),
