@@ -201,8 +201,10 @@ def sweep(argv: Sequence[str]) -> None:
     plan = make_plan(arguments.file, arguments.out)
     with contextlib.ExitStack() as stack:
         if arguments.launcher == "ray":
-            from diaster.sweep.launch_ray import ray_cluster
-
+            try:
+                from diaster.sweep.launch_ray import ray_cluster
+            except ModuleNotFoundError:
+                raise DiasterError("--launcher ray needs Ray; install it with pip install 'diaster[ray]'.") from None
             site = stack.enter_context(ray_cluster(arguments.address, wishes, plan))
         else:
             site = local_site(find_machine(), wishes, plan)

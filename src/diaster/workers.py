@@ -197,7 +197,7 @@ def make_fleet(
     """The environments of all seeds, in as many processes as the machine has use for."""
     portable = _is_portable(spec.id)
     if workers == "auto":
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = available_cores()
         # One seed is hidden behind learning; on two cores learning takes both, and a process would gain nothing.
         workers = min(len(seeds), cores - 1) if len(seeds) > 1 and cores > 2 and portable else 0
     assert isinstance(workers, int)
@@ -209,6 +209,14 @@ def make_fleet(
     if workers == 0:
         return LocalFleet(spec, policy, seeds, handling, imports)
     return WorkerFleet(spec, policy, seeds, handling, imports, min(workers, len(seeds)))
+
+
+def available_cores() -> int:
+    """As many as this process may use. XLA takes NPROC for that number, and so does a sweep that shares out a node."""
+    told = os.environ.get("NPROC", "")
+    if told.isdecimal() and int(told) > 0:
+        return int(told)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def isolated(env_json: str, horizon: int, imports: Sequence[str], handling: Handling) -> MakeEnv:

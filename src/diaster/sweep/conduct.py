@@ -193,6 +193,10 @@ class Progress:
         self._status.ended(name, ended, seconds_taken(self._status.path / name), self._record_episodes)
         self._display.changed(name, self._status)
 
+    def waits(self, name: str, why: str) -> None:
+        self._status.waits(name, why)
+        self._display.changed(name, self._status)
+
     def look(self) -> None:
         self._display.look(self._status)
 

@@ -40,7 +40,7 @@ class EventLines:
     def changed(self, name: str, status: Status) -> None:
         cell = status.cells[name]
         what = f"{cell.state:<8} {name}"
-        if cell.state == FAILED:
+        if cell.failure:
             what += f": {cell.failure}"
         elif cell.state == DONE and cell.seconds:
             what += f" in {clock(cell.seconds)}"
@@ -64,8 +64,9 @@ class LiveTable:
 
     def changed(self, name: str, status: Status) -> None:
         cell = status.cells[name]
-        if cell.state == FAILED:
-            self._console.print(f"failed   {name}: {cell.failure}", style="red", markup=False, highlight=False)
+        if cell.failure:
+            line = f"{cell.state:<8} {name}: {cell.failure}"
+            self._console.print(line, style="red" if cell.state == FAILED else None, markup=False, highlight=False)
         self.look(status)
 
     def look(self, status: Status) -> None:

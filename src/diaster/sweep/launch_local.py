@@ -38,6 +38,9 @@ class Watcher(Protocol):
 
     def ended(self, name: str, ended: Ended) -> None: ...
 
+    def waits(self, name: str, why: str) -> None:
+        """It was lost, and will be started again."""
+
     def look(self) -> None:
         """Called about twice a second."""
 

@@ -35,11 +35,14 @@ class CellStatus:
     failure: str = ""
     recorded: int = 0  # rollouts that were asked for and are there
     starts: int = 0  # in this sweep; a cell on a cluster may be started again
+    from_step: int | None = None  # where the last start took it up
     _first: tuple[float, int] | None = field(default=None, repr=False)  # when it told its step first, and which
 
     def note(self, at: At) -> None:
         """The cell has told how far it is."""
         self.step = at.step
+        if at.is_start:
+            self.from_step = at.step
         if at.is_start or self._first is None:
             self._first = time.monotonic(), at.step
 
@@ -79,9 +82,10 @@ class Status:
             cell.step, cell.recorded = cell.config.steps, recorded
         self.write()
 
-    def waits(self, name: str) -> None:
-        """A cell will be started again."""
-        self.cells[name].state = WAITING
+    def waits(self, name: str, why: str) -> None:
+        """A cell was lost and will be started again."""
+        cell = self.cells[name]
+        cell.state, cell.failure = WAITING, why
         self.write()
 
     def count(self, state: str) -> int:
@@ -115,6 +119,7 @@ class Status:
                 "failure": cell.failure,
                 "recorded": cell.recorded,
                 "starts": cell.starts,
+                "from_step": cell.from_step,
             }
             for name, cell in self.cells.items()
         }

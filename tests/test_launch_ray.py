@@ -1,0 +1,153 @@
+"""A sweep on a real Ray cluster of two nodes on this machine. `make ray-test` runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from diaster.checkpoint import DIRECTORY, generations
+from diaster.records import DECOMPOSER, DONE, METADATA, POLICY, PROGRESS
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+
+SWEEP = """
+[settings]
+imports = ["toy_envs"]
+steps = {steps}
+chunk_steps = 40
+warmup_steps = 80
+checkpoint_every = 200
+seeds = 2
+learner = {{ hidden = 8, batch_size = 16 }}
+evaluation = {{ every = 1000, episodes = 2 }}
+
+[axes]
+env = "Toy-v0"
+method = ["uniform", "dense", "episodic"]
+"""
+CELLS = ("Toy-v0_uniform", "Toy-v0_dense", "Toy-v0_episodic")
+
+
+class Ground(NamedTuple):
+    cluster: Any
+    second: Any
+
+
+@pytest.fixture
+def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    """Two nodes of one core each, whose workers find the toy environments."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+    small = {"num_cpus": 1, "object_store_memory": 100 << 20}
+    cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
+    second = cluster.add_node(**small)
+    yield Ground(cluster, second)
+    cluster.shutdown()
+
+
+def start_sweep(folder: Path, steps: int, *flags: str, out: str = "results") -> subprocess.Popen[str]:
+    (folder / "toy.toml").write_text(SWEEP.format(steps=steps), encoding="utf-8")
+    command = [sys.executable, "-m", "diaster", "sweep", "toy.toml", "--out", out, *flags]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 240
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def status_of(results: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((results / "sweep.json").read_text(encoding="utf-8"))["cells"]
+    return found
+
+
+def with_checkpoint(results: Path) -> list[str]:
+    return [name for name in CELLS if generations(results / name / DIRECTORY)]
+
+
+def learnt_bytes(results: Path, name: str) -> list[bytes]:
+    return [(results / name / file).read_bytes() for file in (PROGRESS, POLICY, DECOMPOSER)]
+
+
+def test_when_a_node_is_killed_its_cell_is_resumed_elsewhere_and_nothing_is_lost_or_run_twice(
+    tmp_path: Path, ground: Ground
+) -> None:
+    results = tmp_path / "results"
+    process = start_sweep(tmp_path, 8000, "--launcher", "ray", "--address", ground.cluster.address)
+    wait_for(lambda: len(with_checkpoint(results)) == 2, process)
+    ground.cluster.remove_node(ground.second, allow_graceful=False)
+    out, err = process.communicate(timeout=400)
+    assert process.returncode == 0, (out, err)
+    cells = status_of(results)
+    assert {name: cell["state"] for name, cell in cells.items()} == dict.fromkeys(CELLS, "done")
+    [killed] = [name for name in CELLS if cells[name]["starts"] > 1]
+    assert cells[killed]["starts"] == 2
+    assert cells[killed]["from_step"] >= 200
+    assert all(cells[name]["from_step"] == 0 for name in CELLS if name != killed)
+    assert "resumed" in json.loads((results / killed / METADATA).read_text(encoding="utf-8"))
+    assert f"waiting  {killed}: its worker was lost" in err
+    # The same sweep in peace, in processes of this machine with as many threads.
+    quiet = start_sweep(tmp_path, 8000, "--cpus", "1", out="local")
+    assert quiet.wait(400) == 0
+    for name in CELLS:
+        assert learnt_bytes(results, name) == learnt_bytes(tmp_path / "local", name)
+        names = [sorted(item.name for item in (folder / name).iterdir()) for folder in (results, tmp_path / "local")]
+        assert names[0] == names[1]
+        assert DONE in names[0]
+
+
+def test_a_signal_lets_cells_send_their_checkpoints_and_the_same_command_goes_on(
+    tmp_path: Path, ground: Ground
+) -> None:
+    results, flags = tmp_path / "results", ("--launcher", "ray", "--address", ground.cluster.address)
+    process = start_sweep(tmp_path, 8000, *flags)
+    wait_for(lambda: len(with_checkpoint(results)) == 2, process)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 143, (out, err)
+    assert err.splitlines()[-1].startswith("diaster: stopped with 0 of 3 cells done; go on with the same command: ")
+    stopped = [name for name, cell in status_of(results).items() if cell["state"] == "stopped"]
+    assert len(stopped) == 2
+    again = start_sweep(tmp_path, 8000, *flags)
+    assert again.wait(400) == 0, again.communicate()
+    cells = status_of(results)
+    assert all(cells[name]["from_step"] >= 200 for name in stopped)
+    assert all(cell["state"] == "done" for cell in cells.values())
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--cpus", "64"], "a cell is to have 64 CPUs, and no node of the cluster has more than 1"),
+        (["--gpus", "2"], "--gpus is 2.0; a cell learns on one GPU at most"),
+    ],
+)
+def test_what_no_node_has_is_a_sentence(flags: list[str], words: str, tmp_path: Path, ground: Ground) -> None:
+    process = start_sweep(tmp_path, 80, "--launcher", "ray", "--address", ground.cluster.address, *flags)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (2, "")
+    assert words in err
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("address", [[], ["--address", "127.0.0.1:1"], ["--address", "ray://127.0.0.1:10001"]])
+def test_a_cluster_that_is_not_there_is_a_sentence(address: list[str], tmp_path: Path) -> None:
+    process = start_sweep(tmp_path, 80, "--launcher", "ray", *address)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (2, "")
+    assert err.startswith("diaster: ")
+    assert err.count("\n") == 1
