@@ -49,7 +49,7 @@ $(BENCH)/.installed: pyproject.toml constraints.txt
 	@touch $@
 
 ray-test: $(RAY)/.installed ## a sweep on a Ray cluster of two nodes, one of which is killed midway (an environment of its own)
-	$(RAY)/bin/python -m pytest tests/test_launch_ray.py
+	$(RAY)/bin/python -m pytest -W ignore tests/test_launch_ray.py
 
 $(RAY)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(RAY)

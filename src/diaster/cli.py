@@ -192,7 +192,15 @@ def sweep(argv: Sequence[str]) -> None:
         raise DiasterError(
             "--jobs counts processes of this machine; a Ray cluster is filled by what cells need: --cpus."
         )
-    from diaster.sweep.conduct import conduct, describe_end, describe_plan, local_site, make_plan, refuse_failures
+    from diaster.sweep.conduct import (
+        conduct,
+        counted,
+        describe_end,
+        describe_plan,
+        local_site,
+        make_plan,
+        refuse_failures,
+    )
     from diaster.sweep.display import make_display
     from diaster.sweep.resources import Wishes, check_wishes, find_machine
 
@@ -216,7 +224,7 @@ def sweep(argv: Sequence[str]) -> None:
         print(describe_end(status))
     refuse_failures(status)
     if not arguments.quiet:
-        print(f"done: {len(status.cells)} cells in {plan.out}")
+        print(f"done: {counted(len(status.cells), 'cell')} in {plan.out}")
 
 
 def evaluate(argv: Sequence[str]) -> None:

@@ -57,7 +57,7 @@ class Site(NamedTuple):
     """Where cells will run: how many at a time, and what each of them has."""
 
     width: int
-    cores: float  # of each cell
+    cores: int  # of each cell
     has_gpus: bool
     launch: Callable[[Sequence[Task], Watcher, Interruption], None]
 
@@ -99,7 +99,7 @@ def local_site(machine: Machine, wishes: Wishes, plan: Plan) -> Site:
     slots = make_slots(machine, wishes, len(plan.cells), any_gpu and has_gpus)
     memory = machine.memory if wishes.jobs is None else None  # who names the number answers for it
     launcher = LocalLauncher(slots, memory, plan.out / LOGS)
-    return Site(len(slots), len(slots[0].cores), has_gpus, launcher.run)
+    return Site(len(slots), len(slots[0].cores), has_gpus and any_gpu, launcher.run)
 
 
 def look_at(plan: Plan, site: Site) -> Status:
@@ -168,12 +168,17 @@ def describe_plan(plan: Plan, site: Site) -> str:
         rows.append((name, cell.state, f"{cell.config.steps:,}", seeds, sign + clock(seconds), size(cell.need.memory)))
     table = plain_table(("cell", "state", "steps", "seeds", "time", "memory"), rows)
     n_finished = len(status.finished)
-    basis = f"the speed of {n_finished} finished cells" if n_finished else "rough figures of another machine"
-    where = "GPU" if site.has_gpus else f"{site.cores:g} core{'s' * (site.cores != 1)}"
+    basis = f"the speed of {counted(n_finished, 'finished cell')}" if n_finished else "rough figures of other machines"
+    where = "a GPU" if site.has_gpus else counted(site.cores, "core")
     return (
-        f"{table}\n{len(rows)} cells, {status.count(DONE)} done; {site.width} at a time, each with {where}; "
+        f"{table}\n{counted(len(rows), 'cell')}, {status.count(DONE)} done; {site.width} at a time, each with {where}; "
         f"about {clock(status.seconds_left())} left (an estimate, from {basis}). Results: {plan.out}"
     )
+
+
+def counted(number: int, what: str) -> str:
+    """1 cell, 2 cells."""
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 class Progress:

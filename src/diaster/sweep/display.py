@@ -9,6 +9,7 @@ from typing import Any, Protocol, TextIO
 from diaster.sweep.status import DONE, FAILED, RUNNING, STATES, STOPPED, WAITING, CellStatus, Status
 
 LINES_BESIDE_THE_TABLE = 6
+DAY = 24 * 60 * 60
 
 
 class Display(Protocol):
@@ -115,7 +116,9 @@ def counts(status: Status) -> str:
 
 
 def clock(seconds: float) -> str:
-    """2:03:04, or 3:04."""
+    """2:03:04, or 3:04, or 4.1 days."""
+    if seconds > 2 * DAY:
+        return f"{seconds / DAY:.1f} days"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

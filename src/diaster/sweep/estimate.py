@@ -20,6 +20,8 @@ from diaster.types import EnvSpec
 PROCESS_BYTES = 700 << 20
 # Numbers kept for each unit and step of a decomposer's update until its gradient is known.
 NUMBERS_PER_UNIT = 8
+# What a step costs a perceptron, as a share of what it costs a recurrent net.
+PERCEPTRON = 0.25
 
 
 class Speed(NamedTuple):
@@ -58,7 +60,7 @@ def estimate(config: RunConfig, spec: EnvSpec, cores: float, is_on_gpu: bool) ->
     speed = GPU if is_on_gpu else TWO_CORES if cores >= 2 else ONE_CORE
     looked_at, scanned = decomposer_steps(config, spec.horizon)
     per_agent_update = config.learner.batch_size * speed.transition * _share(config.learner.hidden)
-    size = _share(getattr(config.decomposer, "hidden", 0))
+    size = _share(getattr(config.decomposer, "hidden", 0)) * (PERCEPTRON if scanned == 1 else 1.0)
     per_fit = looked_at * speed.looked_at * size + scanned * speed.scanned
     per_step = (
         speed.env_step

@@ -39,14 +39,14 @@ class Slot(NamedTuple):
     """A place for one cell at a time."""
 
     cores: tuple[int, ...]
-    gpu: str | None
-    gpu_share: float
+    gpu: str | None = None
+    gpu_share: float = 1.0
+    are_gpus_hidden: bool = False  # from cells that learn elsewhere: JAX would take most of their memory all the same
 
     def variables(self, uses_gpu: bool) -> dict[str, str]:
         """Environment variables that keep a cell in its place."""
         if not uses_gpu or self.gpu is None:
-            # Else JAX would take most of a GPU's memory for a run that learns elsewhere.
-            return {} if uses_gpu else {"JAX_PLATFORMS": "cpu"}
+            return {"JAX_PLATFORMS": "cpu"} if self.are_gpus_hidden and not uses_gpu else {}
         share = {} if self.gpu_share == 1 else {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{GPU_MEMORY * self.gpu_share:.3f}"}
         return {"CUDA_VISIBLE_DEVICES": self.gpu, **share}
 
@@ -92,6 +92,7 @@ def make_slots(machine: Machine, wishes: Wishes, n_cells: int, any_gpu: bool) ->
             tuple(machine.cores[(number * n_own + core) % n_cores] for core in range(min(n_own, n_cores))),
             gpus[number % len(gpus)] if gpus else None,
             share,
+            are_gpus_hidden=bool(machine.gpus),
         )
         for number in range(n_slots)
     ]
