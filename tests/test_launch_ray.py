@@ -29,7 +29,7 @@ warmup_steps = 80
 checkpoint_every = 200
 seeds = 2
 learner = {{ hidden = 8, batch_size = 16 }}
-evaluation = {{ every = 1000, episodes = 2 }}
+evaluation = {{ every = 2500, episodes = 2 }}
 
 [axes]
 env = "Toy-v0"
@@ -43,12 +43,17 @@ class Ground(NamedTuple):
     second: Any
 
 
+@pytest.fixture(autouse=True)
+def toys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every process finds the toy environments."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+
+
 @pytest.fixture
-def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
-    """Two nodes of one core each, whose workers find the toy environments."""
+def ground(toys: None) -> Iterator[Ground]:
+    """Two nodes of one core each."""
     from ray.cluster_utils import Cluster
 
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
     small = {"num_cpus": 1, "object_store_memory": 100 << 20}
     cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
     second = cluster.add_node(**small)
@@ -87,7 +92,7 @@ def test_when_a_node_is_killed_its_cell_is_resumed_elsewhere_and_nothing_is_lost
     tmp_path: Path, ground: Ground
 ) -> None:
     results = tmp_path / "results"
-    process = start_sweep(tmp_path, 8000, "--launcher", "ray", "--address", ground.cluster.address)
+    process = start_sweep(tmp_path, 5000, "--launcher", "ray", "--address", ground.cluster.address)
     wait_for(lambda: len(with_checkpoint(results)) == 2, process)
     ground.cluster.remove_node(ground.second, allow_graceful=False)
     out, err = process.communicate(timeout=400)
@@ -101,7 +106,7 @@ def test_when_a_node_is_killed_its_cell_is_resumed_elsewhere_and_nothing_is_lost
     assert "resumed" in json.loads((results / killed / METADATA).read_text(encoding="utf-8"))
     assert f"waiting  {killed}: its worker was lost" in err
     # The same sweep in peace, in processes of this machine with as many threads.
-    quiet = start_sweep(tmp_path, 8000, "--cpus", "1", out="local")
+    quiet = start_sweep(tmp_path, 5000, "--cpus", "1", out="local")
     assert quiet.wait(400) == 0
     for name in CELLS:
         assert learnt_bytes(results, name) == learnt_bytes(tmp_path / "local", name)
@@ -114,7 +119,7 @@ def test_a_signal_lets_cells_send_their_checkpoints_and_the_same_command_goes_on
     tmp_path: Path, ground: Ground
 ) -> None:
     results, flags = tmp_path / "results", ("--launcher", "ray", "--address", ground.cluster.address)
-    process = start_sweep(tmp_path, 8000, *flags)
+    process = start_sweep(tmp_path, 5000, *flags)
     wait_for(lambda: len(with_checkpoint(results)) == 2, process)
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=120)
@@ -122,7 +127,7 @@ def test_a_signal_lets_cells_send_their_checkpoints_and_the_same_command_goes_on
     assert err.splitlines()[-1].startswith("diaster: stopped with 0 of 3 cells done; go on with the same command: ")
     stopped = [name for name, cell in status_of(results).items() if cell["state"] == "stopped"]
     assert len(stopped) == 2
-    again = start_sweep(tmp_path, 8000, *flags)
+    again = start_sweep(tmp_path, 5000, *flags)
     assert again.wait(400) == 0, again.communicate()
     cells = status_of(results)
     assert all(cells[name]["from_step"] >= 200 for name in stopped)
