@@ -128,7 +128,10 @@ BAD = {
     "[axes]\nenv = 'x'\n[method.rrd]\nsteps = 1": ["'rrd'", "known: diaster"],
     "[axes]\nenv = 'x'\n[env]\nx = 3": ["'env.x' in", "a table"],
     "[axes]\nenv = ['a b', 'a-b']": ["are called 'a-b_diaster' and differ"],
-    "[[axes]]\nenv = 'x'\n[[axes]]\nenv = 'x'\nsteps = 100_000": ["'x_diaster' and 'x_diaster_steps-100000'", "same run"],
+    "[[axes]]\nenv = 'x'\n[[axes]]\nenv = 'x'\nsteps = 100_000": [
+        "'x_diaster' and 'x_diaster_steps-100000'",
+        "same run",
+    ],
     "record_episodes = -1\n[axes]\nenv = 'x'": ["'record_episodes'", "0 or more"],
     "record_episodes = true\n[axes]\nenv = 'x'": ["'record_episodes'"],
     f"[axes]\nenv = 'x'\nsteps = {list(range(1, 50))}\nchunk_steps = {list(range(1, 50))}": [
