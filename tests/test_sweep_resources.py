@@ -35,10 +35,10 @@ def test_cores_are_shared_out_evenly(wishes: Wishes, n_cells: int, n_slots: int,
 def test_every_cell_has_a_gpu_to_itself_unless_asked_otherwise() -> None:
     slots = make_slots(TWO_GPUS, Wishes(), 100, any_gpu=True)
     assert [(slot.gpu, slot.gpu_share, len(slot.cores)) for slot in slots] == [("0", 1.0, 8), ("1", 1.0, 8)]
-    assert slots[1].variables(uses_gpu=True) == {"CUDA_VISIBLE_DEVICES": "1"}
+    assert slots[1].variables(uses_gpu=True) == {"NPROC": "8", "CUDA_VISIBLE_DEVICES": "1"}
     shared = make_slots(TWO_GPUS, Wishes(gpus=0.5), 100, any_gpu=True)
     assert [slot.gpu for slot in shared] == ["0", "1", "0", "1"]
-    expected = {"CUDA_VISIBLE_DEVICES": "0", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.450"}
+    expected = {"NPROC": "4", "CUDA_VISIBLE_DEVICES": "0", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.450"}
     assert shared[2].variables(uses_gpu=True) == expected
     assert [slot.gpu_share for slot in make_slots(TWO_GPUS, Wishes(jobs=4), 100, any_gpu=True)] == [0.5] * 4
 
@@ -46,8 +46,8 @@ def test_every_cell_has_a_gpu_to_itself_unless_asked_otherwise() -> None:
 def test_a_cell_that_learns_on_the_cpu_does_not_take_a_gpus_memory() -> None:
     [slot, *_] = make_slots(TWO_GPUS, Wishes(gpus=0), 100, any_gpu=False)
     assert slot.gpu is None
-    assert slot.variables(uses_gpu=False) == {"JAX_PLATFORMS": "cpu"}
-    assert Slot((0,)).variables(uses_gpu=False) == {}  # there is none to hide
+    assert slot.variables(uses_gpu=False) == {"NPROC": "1", "JAX_PLATFORMS": "cpu"}
+    assert Slot((0,)).variables(uses_gpu=False) == {"NPROC": "1"}  # there is none to hide
 
 
 @pytest.mark.parametrize("wishes", [Wishes(jobs=0), Wishes(cpus=-1), Wishes(gpus=1.5), Wishes(gpus=float("nan"))])

@@ -32,7 +32,7 @@ from diaster.sweep.cell import At, Ended, Job
 from diaster.sweep.conduct import Plan, Site, uses_gpu
 from diaster.sweep.launch_local import CELL_MODULE, Task, Watcher, ended_without_a_word
 from diaster.sweep.mirror import Gone, Piece, Receiver, Sender, all_pieces
-from diaster.sweep.resources import GPU_MEMORY, Wishes, host_bytes
+from diaster.sweep.resources import Wishes, host_bytes, share_variables
 
 SECONDS_BETWEEN_LOOKS = 0.5
 SECONDS_BETWEEN_SENDINGS = 2.0
@@ -237,12 +237,8 @@ def newest_checkpoint(path: Path) -> int:
 
 def variables(shares: Shares, is_on_gpu: bool) -> dict[str, str]:
     """Environment variables that keep a cell to its share. Ray itself says which GPU."""
-    found = {"NPROC": str(shares.cpus)}  # XLA's number of threads, so that bytes do not depend on the node
-    if not is_on_gpu:
-        return {**found, "JAX_PLATFORMS": "cpu"}
-    if shares.gpus < 1:
-        found["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{GPU_MEMORY * shares.gpus:.3f}"
-    return found
+    found = share_variables(shares.cpus, shares.gpus if is_on_gpu else None)
+    return found if is_on_gpu else {**found, "JAX_PLATFORMS": "cpu"}
 
 
 def room(resources: dict[str, float], shares: Shares) -> int:

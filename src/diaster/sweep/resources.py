@@ -45,10 +45,20 @@ class Slot(NamedTuple):
 
     def variables(self, uses_gpu: bool) -> dict[str, str]:
         """Environment variables that keep a cell in its place."""
-        if not uses_gpu or self.gpu is None:
-            return {"JAX_PLATFORMS": "cpu"} if self.are_gpus_hidden and not uses_gpu else {}
-        share = {} if self.gpu_share == 1 else {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{GPU_MEMORY * self.gpu_share:.3f}"}
-        return {"CUDA_VISIBLE_DEVICES": self.gpu, **share}
+        found = share_variables(len(self.cores), self.gpu_share if uses_gpu else None)
+        if uses_gpu and self.gpu is not None:
+            found["CUDA_VISIBLE_DEVICES"] = self.gpu
+        elif self.are_gpus_hidden:
+            found["JAX_PLATFORMS"] = "cpu"
+        return found
+
+
+def share_variables(n_cores: int, gpu_share: float | None) -> dict[str, str]:
+    """How many threads XLA has, since bytes depend on that, and how much of a GPU's memory it takes."""
+    found = {"NPROC": str(n_cores)}
+    if gpu_share is not None and gpu_share < 1:
+        found["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{GPU_MEMORY * gpu_share:.3f}"
+    return found
 
 
 def find_machine() -> Machine:
