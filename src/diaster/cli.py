@@ -1,4 +1,4 @@
-"""diaster train | resume | sweep | evaluate | plot | list | demo. Bad input is one sentence and exit code 2."""
+"""diaster train | evaluate | plot | list | demo. Bad input is one sentence and exit code 2."""
 
 from __future__ import annotations
 
