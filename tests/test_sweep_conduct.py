@@ -121,6 +121,13 @@ def test_a_dry_run_makes_no_directory(swept: Swept, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_cell_that_was_cut_off_is_broken_and_what_is_left_of_it_is_less(copy: Swept) -> None:
+    (copy.out / "Toy-v0_uniform" / DONE).unlink()
+    output = command("sweep", copy.file, "--out", copy.out, "--dry-run")
+    assert state_of(output) == {"Toy-v0_uniform": "broken", "ToyShape-v0_uniform": "waiting"}
+    assert output.out.splitlines()[1].split()[-3] == "~0:00"  # its last evaluation was at its last step
+
+
 def test_when_all_cells_are_done_nothing_is_started(copy: Swept) -> None:
     copy.file.write_text(SWEEP.replace('"ToyShape-v0"', ""), encoding="utf-8")
     done = copy.out / "Toy-v0_uniform" / DONE

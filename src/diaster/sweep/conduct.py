@@ -21,7 +21,7 @@ from diaster.errors import DiasterError, Stopped
 from diaster.files import is_file, write_atomically
 from diaster.interruption import Interruption
 from diaster.lock import LOCK, RunLock
-from diaster.records import CONFIG, make_directory, read_config, read_metadata
+from diaster.records import CONFIG, make_directory, read_config, read_metadata, read_progress
 from diaster.records import DONE as DONE_FILE
 from diaster.sweep.cell import At, Ended, Job
 from diaster.sweep.display import Display, clock, plain_table, row_of, size
@@ -29,7 +29,7 @@ from diaster.sweep.estimate import correction, estimate
 from diaster.sweep.grid import read_grid
 from diaster.sweep.launch_local import LocalLauncher, Task, Watcher
 from diaster.sweep.resources import Machine, Wishes, make_slots
-from diaster.sweep.status import DONE, FAILED, CellStatus, Status, read_recorded
+from diaster.sweep.status import BROKEN, DONE, FAILED, CellStatus, Status, read_recorded
 from diaster.training import resolve
 from diaster.types import EnvSpec
 
@@ -114,9 +114,12 @@ def look_at(plan: Plan, site: Site) -> Status:
             refuse_what_is_no_run(path)
             continue
         refuse_other_settings(path, read_config(path), cell.config)
-        if is_file(path / DONE_FILE):
-            status.step, status.seconds = cell.config.steps, seconds_taken(path)
-            status.state = DONE if status.recorded >= plan.record_episodes else status.state
+        if not is_file(path / DONE_FILE):
+            status.state, status.step = BROKEN, last_step(path)
+            continue
+        status.step, status.seconds = cell.config.steps, seconds_taken(path)
+        if status.recorded >= plan.record_episodes:
+            status.state = DONE
     return Status(plan.out, cells, site.width)
 
 
@@ -148,6 +151,13 @@ def dotted(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def last_step(path: Path) -> int:
+    """The last evaluation of a cell that was cut off; its checkpoint is near."""
+    with contextlib.suppress(DiasterError):
+        return int(read_progress(path)["step"].max(initial=0))
+    return 0
+
+
 def seconds_taken(path: Path) -> float | None:
     """How long a finished cell took."""
     with contextlib.suppress(DiasterError):
@@ -162,7 +172,7 @@ def describe_plan(plan: Plan, site: Site) -> str:
     rows = []
     for name, cell in status.cells.items():
         factor, _ = correction(cell.config.method, status.finished)
-        seconds = cell.seconds if cell.seconds is not None else cell.need.seconds * factor
+        seconds = cell.seconds if cell.seconds is not None else cell.seconds_left(factor)
         seeds = str(len(cell.config.seeds))
         sign = "" if cell.seconds is not None else "~"
         rows.append((name, cell.state, f"{cell.config.steps:,}", seeds, sign + clock(seconds), size(cell.need.memory)))

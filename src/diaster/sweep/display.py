@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Protocol, TextIO
 
-from diaster.sweep.status import DONE, FAILED, RUNNING, STATES, STOPPED, WAITING, CellStatus, Status
+from diaster.sweep.status import BROKEN, DONE, FAILED, RUNNING, STATES, STOPPED, TO_COME, WAITING, CellStatus, Status
 
 LINES_BESIDE_THE_TABLE = 6
 DAY = 24 * 60 * 60
@@ -80,7 +80,7 @@ class LiveTable:
     def _table(self, status: Status, room: int) -> Any:
         from rich.table import Table
 
-        order = (RUNNING, FAILED, STOPPED, WAITING, DONE)
+        order = (RUNNING, FAILED, STOPPED, BROKEN, WAITING, DONE)
         rows = sorted(status.cells.items(), key=lambda item: order.index(item[1].state))
         table = Table(box=None)
         for head in ("cell", "state", "steps", "time", "left"):
@@ -104,7 +104,7 @@ def row_of(cell: CellStatus, status: Status) -> tuple[str, str, str, str]:
     """State, progress, time taken and time left, for people."""
     steps = f"{cell.step:,} / {cell.config.steps:,}"
     taken = clock(cell.seconds) if cell.seconds else ""
-    left = f"~{clock(status.seconds_left_of(cell))}" if cell.state in (RUNNING, WAITING) else ""
+    left = f"~{clock(status.seconds_left_of(cell))}" if cell.state in TO_COME else ""
     return cell.state, steps, taken, left
 
 

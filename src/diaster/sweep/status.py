@@ -18,8 +18,9 @@ from diaster.sweep.estimate import Finished, Need, correction
 
 STATUS = "sweep.json"
 MOST_BYTES = 16 << 20
-WAITING, RUNNING, DONE, FAILED, STOPPED = "waiting", "running", "done", "failed", "stopped"
-STATES = (DONE, RUNNING, FAILED, STOPPED, WAITING)
+WAITING, BROKEN, RUNNING, DONE, FAILED, STOPPED = "waiting", "broken", "running", "done", "failed", "stopped"
+STATES = (DONE, RUNNING, FAILED, STOPPED, BROKEN, WAITING)
+TO_COME = (RUNNING, BROKEN, WAITING)
 SECONDS_TO_KNOW_ITS_SPEED = 20.0
 
 
@@ -106,7 +107,7 @@ class Status:
 
     def seconds_left(self) -> float:
         """For all cells that are running or waiting, so many of them at a time."""
-        left = [self.seconds_left_of(cell) for cell in self.cells.values() if cell.state in (RUNNING, WAITING)]
+        left = [self.seconds_left_of(cell) for cell in self.cells.values() if cell.state in TO_COME]
         return max(sum(left) / max(1, self.width), max(left)) if left else 0.0
 
     def write(self) -> None:
