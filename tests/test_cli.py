@@ -269,6 +269,13 @@ def test_a_gpu_that_is_not_there_is_refused(empty_cwd: Path) -> None:
     assert list(empty_cwd.iterdir()) == []
 
 
+def test_a_launcher_that_is_not_installed_is_refused(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, out, err = run("sweep", given / "sweep.toml", "--launcher", "ray")
+    assert (code, out) == (2, "")
+    assert err == "diaster: --launcher ray needs Ray; install it with pip install 'diaster[ray]'.\n"
+
+
 @pytest.mark.parametrize("columns", ["60", "80", "200"])
 def test_the_sentence_does_not_depend_on_the_width_of_the_terminal(
     columns: str, monkeypatch: pytest.MonkeyPatch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import io
 import json
 import os
@@ -192,6 +193,8 @@ def sweep(argv: Sequence[str]) -> None:
         raise DiasterError(
             "--jobs counts processes of this machine; a Ray cluster is filled by what cells need: --cpus."
         )
+    if arguments.launcher == "ray" and importlib.util.find_spec("ray") is None:
+        raise DiasterError("--launcher ray needs Ray; install it with pip install 'diaster[ray]'.")
     from diaster.sweep.conduct import (
         conduct,
         counted,
@@ -209,10 +212,8 @@ def sweep(argv: Sequence[str]) -> None:
     plan = make_plan(arguments.file, arguments.out)
     with contextlib.ExitStack() as stack:
         if arguments.launcher == "ray":
-            try:
-                from diaster.sweep.launch_ray import ray_cluster
-            except ModuleNotFoundError:
-                raise DiasterError("--launcher ray needs Ray; install it with pip install 'diaster[ray]'.") from None
+            from diaster.sweep.launch_ray import ray_cluster
+
             site = stack.enter_context(ray_cluster(arguments.address, wishes, plan))
         else:
             site = local_site(find_machine(), wishes, plan)

@@ -1,6 +1,6 @@
 """Cells as tasks of a Ray cluster, one each, with its CPUs and GPUs. No disk is shared.
 
-A task trains in a directory of its own node, in the same process as a local cell, and yields what is new in it (see
+A task trains in a directory of its node, in a process like that of a local cell, and yields what is new there (see
 mirror.py) while it trains; the driver writes that into the results. When a worker dies, the driver starts a new task,
 which begins by receiving what has arrived: it resumes from the last checkpoint. Ray itself repeats nothing.
 """
@@ -26,10 +26,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from diaster.checkpoint import DIRECTORY, generations
 from diaster.children import start_child
-from diaster.errors import DiasterError
+from diaster.errors import DiasterError, printable
 from diaster.interruption import Interruption
 from diaster.sweep.cell import At, Ended, Job
-from diaster.sweep.conduct import Plan, Site, uses_gpu
+from diaster.sweep.conduct import LOGS, Plan, Site, uses_gpu
 from diaster.sweep.launch_local import CELL_MODULE, Task, Watcher, ended_without_a_word
 from diaster.sweep.mirror import Gone, Piece, Receiver, Sender, all_pieces
 from diaster.sweep.resources import Wishes, host_bytes, share_variables
@@ -70,7 +70,7 @@ def attempt_cell(attempt: Attempt, copy: Sequence[Any], stop: Any) -> Iterator[M
             process, connection = start_child(CELL_MODULE, attempt.variables, output.fileno())
         try:
             connection.send(attempt.job._replace(path=path))
-            ended = yield from _follow(process, connection, sender, stop)
+            ended = yield from _follow(process, connection, sender, stop, attempt)
             yield from sender.changes()
             yield Log(log.read_bytes()[-LONGEST_LOG:])
             yield ended._replace(failure=ended.failure.replace(str(path), str(attempt.job.path)))
@@ -80,7 +80,7 @@ def attempt_cell(attempt: Attempt, copy: Sequence[Any], stop: Any) -> Iterator[M
 
 
 def _follow(
-    process: subprocess.Popen[bytes], connection: Connection, sender: Sender, stop: Any
+    process: subprocess.Popen[bytes], connection: Connection, sender: Sender, stop: Any, attempt: Attempt
 ) -> Generator[Message, None, Ended]:
     """Until the cell's process has ended; returns how."""
     last, asked = time.monotonic(), False
@@ -90,7 +90,10 @@ def _follow(
             if connection.poll(SECONDS_BETWEEN_LOOKS):
                 message = connection.recv()
         except (EOFError, OSError):
-            message = ended_without_a_word(process.wait(), asked, Path("logs"))
+            code = process.wait()
+            if code < 0 and not asked:  # by somebody who freed memory, say; another node may have more of it
+                raise ChildProcessError(f"the cell's process was killed by signal {-code}") from None
+            message = ended_without_a_word(code, asked, attempt.job.path.parent / LOGS / attempt.name)
         if isinstance(message, Ended):
             process.wait()
             return message
@@ -209,7 +212,7 @@ class RayLauncher:
             return None
         has_advanced = newest_checkpoint(task.job.path) > running.newest
         self._deaths[task.name] = 1 if has_advanced else self._deaths.get(task.name, 0) + 1
-        why = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+        why = described(error)
         if self._deaths[task.name] >= MOST_DEATHS:
             sentence = f"its worker was lost {MOST_DEATHS} times without a new checkpoint, the last time by {why}"
             watcher.ended(task.name, Ended(sentence))
@@ -228,6 +231,13 @@ class RayLauncher:
             if not running.is_started:
                 ray.cancel(generator, force=True)
                 del self._running[generator]
+
+
+def described(error: Exception) -> str:
+    """What Ray says of a loss, on one line; of an exception in a task it shows the whole way to it first."""
+    lines = str(error).strip().splitlines() or ["no message"]
+    line = lines[-1] if isinstance(error, ray.exceptions.RayTaskError) else lines[0]
+    return printable(f"{type(error).__name__}: {line}")
 
 
 def newest_checkpoint(path: Path) -> int:
@@ -265,7 +275,7 @@ def ray_cluster(address: str | None, wishes: Wishes, plan: Plan) -> Iterator[Sit
         any_gpu = any(uses_gpu(cell.config, has_gpus) for cell in plan.cells)
         shares = Shares(wishes.cpus or 1, (wishes.gpus or 1.0) if any_gpu else 0.0)
         refuse_what_no_node_has(ray.nodes(), shares)
-        launcher = RayLauncher(shares, plan.out / "logs")
+        launcher = RayLauncher(shares, plan.out / LOGS)
         yield Site(room(resources, shares), shares.cpus, has_gpus, launcher.run)
     finally:
         ray.shutdown()
