@@ -147,6 +147,8 @@ class RayLauncher:
 
     def run(self, tasks: Sequence[Task], watcher: Watcher, interruption: Interruption) -> None:
         """Until every cell has ended; after a signal, until those that run have sent their checkpoints."""
+        if not tasks:
+            return
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         stop = ray.remote(StopFlag).options(num_cpus=0, scheduling_strategy=here).remote()
         waiting, is_stopping = list(tasks), False
@@ -276,7 +278,7 @@ def ray_cluster(address: str | None, wishes: Wishes, plan: Plan) -> Iterator[Sit
         shares = Shares(wishes.cpus or 1, (wishes.gpus or 1.0) if any_gpu else 0.0)
         refuse_what_no_node_has(ray.nodes(), shares)
         launcher = RayLauncher(shares, plan.out / LOGS)
-        yield Site(room(resources, shares), shares.cpus, has_gpus, launcher.run)
+        yield Site(min(room(resources, shares), len(plan.cells)), shares.cpus, has_gpus, launcher.run)
     finally:
         ray.shutdown()
 
