@@ -1,8 +1,7 @@
-"""Where cells stand, how long is left, and how both are shown."""
+"""Where cells stand, and how long is left."""
 
 from __future__ import annotations
 
-import io
 import json
 import time
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from diaster.config import build_config
 from diaster.sweep import status as module
 from diaster.sweep.cell import At, Ended
-from diaster.sweep.display import EventLines, clock, counts, plain_table, row_of
 from diaster.sweep.estimate import Need
 from diaster.sweep.status import CellStatus, Status, read_recorded
 
@@ -82,46 +80,3 @@ def test_a_running_cell_is_judged_by_its_own_speed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module.time, "monotonic", lambda: now + 30)
     running.note(At(500))
     assert running.seconds_left(1.0) == pytest.approx(50.0)  # 300 steps took 30 seconds
-
-
-def test_without_a_terminal_there_is_a_line_for_every_change(status: Status) -> None:
-    stream = io.StringIO()
-    display = EventLines(stream)
-    status.started("a")
-    display.changed("a", status)
-    status.ended("a", Ended(), 3723.0)
-    display.changed("a", status)
-    status.started("b")
-    status.ended("b", Ended("a sentence."), None)
-    display.changed("b", status)
-    status.started("c")
-    status.waits("c", "its worker was lost")
-    display.changed("c", status)
-    first, second, third, fourth = stream.getvalue().splitlines()
-    assert first.startswith("running  a  [1 running, 3 waiting; about ")
-    assert second.startswith("done     a in 1:02:03  [1 done, 3 waiting; about ")
-    assert third.startswith("failed   b: a sentence.  [1 done, 1 failed, 2 waiting")
-    assert fourth.startswith("waiting  c: its worker was lost  [")
-
-
-def test_a_row_says_how_far_a_cell_is(status: Status) -> None:
-    assert row_of(status.cells["a"], status) == ("waiting", "0 / 1,000", "", "~1:40")
-    status.ended("a", Ended(), 61.0)
-    assert row_of(status.cells["a"], status) == ("done", "1,000 / 1,000", "1:01", "")
-
-
-def test_when_nothing_is_left_no_time_is() -> None:
-    status = Status(Path("none"), {"a": cell()}, 1)
-    status.ended("a", Ended(), 1.0)
-    assert counts(status) == "1 done"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (3599, "59:59"), (7384, "2:03:04"), (354_240, "4.1 days")]
-)
-def test_times_are_short(seconds: float, text: str) -> None:
-    assert clock(seconds) == text
-
-
-def test_columns_are_aligned() -> None:
-    assert plain_table(("cell", "n"), [("a", "10"), ("longer", "3")]) == "cell     n\na       10\nlonger   3"

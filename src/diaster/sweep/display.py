@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from diaster.sweep.status import BROKEN, DONE, FAILED, RUNNING, STATES, STOPPED, TO_COME, WAITING, CellStatus, Status
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 LINES_BESIDE_THE_TABLE = 6
 DAY = 24 * 60 * 60
@@ -55,12 +59,11 @@ class EventLines:
 class LiveTable:
     """The table, renewed in place; cells that nothing is to be seen of give way where the terminal is too low."""
 
-    def __init__(self) -> None:
-        from rich.console import Console
+    def __init__(self, console: Console) -> None:
         from rich.live import Live
 
-        self._console = Console(stderr=True)
-        self._live = Live(console=self._console, transient=True, auto_refresh=False)
+        self._console = console
+        self._live = Live(console=console, transient=True, auto_refresh=False)
         self._live.start()
 
     def changed(self, name: str, status: Status) -> None:
@@ -77,7 +80,7 @@ class LiveTable:
         room = max(3, self._console.size.height - LINES_BESIDE_THE_TABLE)
         self._live.update(Group(self._table(status, room), Text(counts(status))), refresh=True)
 
-    def _table(self, status: Status, room: int) -> Any:
+    def _table(self, status: Status, room: int) -> Table:
         from rich.table import Table
 
         order = (RUNNING, FAILED, STOPPED, BROKEN, WAITING, DONE)
@@ -97,7 +100,11 @@ def make_display(is_quiet: bool) -> Display:
     """A table on a terminal, lines elsewhere; both on standard error."""
     if is_quiet:
         return Quiet()
-    return LiveTable() if sys.stderr.isatty() else EventLines(sys.stderr)
+    if not sys.stderr.isatty():
+        return EventLines(sys.stderr)
+    from rich.console import Console
+
+    return LiveTable(Console(stderr=True))
 
 
 def row_of(cell: CellStatus, status: Status) -> tuple[str, str, str, str]:
