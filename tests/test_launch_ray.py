@@ -15,9 +15,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from diaster.checkpoint import DIRECTORY, generations
+from diaster.config import build_config
 from diaster.records import DECOMPOSER, DONE, METADATA, POLICY, PROGRESS
+from diaster.sweep.cell import At, Ended, Job
+from diaster.sweep.launch_local import Task
+from diaster.sweep.mirror import Receiver
 
 ray = pytest.importorskip("ray")
+launch_ray = pytest.importorskip("diaster.sweep.launch_ray")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 
 SWEEP = """
@@ -151,3 +156,45 @@ def test_a_cluster_that_is_not_there_is_a_sentence(address: list[str], tmp_path:
     assert err.startswith("diaster: ")
     assert err.count("\n") == 1
     assert "Ray cluster" in err or "--address" in err
+
+
+class Watching:
+    """Notes how cells end and which of them wait again."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def started(self, name: str) -> None: ...
+
+    def told(self, name: str, at: At) -> None: ...
+
+    def ended(self, name: str, ended: Ended) -> None:
+        self.events.append(ended)
+
+    def waits(self, name: str, why: str) -> None:
+        self.events.append(why)
+
+    def look(self) -> None: ...
+
+
+def test_a_cell_is_given_up_after_three_losses_without_a_new_checkpoint(tmp_path: Path) -> None:
+    launcher, watching = launch_ray.RayLauncher(launch_ray.Shares(1, 0.0), tmp_path / "logs"), Watching()
+    task = Task("cell", Job(tmp_path / "cell", build_config(env="x"), 0, (), ()), 10**9, uses_gpu=False)
+
+    def lose(newest: int = 0) -> Task | None:
+        running = launch_ray.Running(task, Receiver(task.job.path), newest)
+        return launcher._lost(running, ray.exceptions.NodeDiedError("gone\nfor good"), watching, is_stopping=False)
+
+    assert [lose(), lose()] == [task, task]
+    assert watching.events[0] == "its worker was lost (NodeDiedError: gone); it goes on from its last checkpoint"
+    (tmp_path / "cell" / DIRECTORY).mkdir(parents=True)
+    (tmp_path / "cell" / DIRECTORY / "manifest-4.json").touch()  # it had come further: counted anew
+    assert [lose(), lose(4), lose(4)] == [task, task, None]
+    assert watching.events[-1].failure.startswith("its worker was lost 3 times without a new checkpoint")
+
+
+def test_a_task_that_raises_is_described_by_what_it_raised_and_not_by_the_way_to_it() -> None:
+    error = ray.exceptions.RayTaskError(
+        "attempt_cell", "\x1b[36mray::attempt_cell()\x1b[39m\nValueError: why", ValueError()
+    )
+    assert launch_ray.described(error) == "RayTaskError: ValueError: why"
