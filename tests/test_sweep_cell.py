@@ -17,7 +17,7 @@ from test_training import learnt_bytes, small
 from diaster.config import build_config
 from diaster.errors import DiasterError, Stopped
 from diaster.lock import LOCK, RunLock
-from diaster.records import CONFIG, DONE
+from diaster.records import CONFIG, DONE, METADATA, PROGRESS
 from diaster.report import Progress, Silent
 from diaster.run import Run
 from diaster.sweep.cell import At, Job, Telling, clear_false_start, run_cell
@@ -69,11 +69,20 @@ def test_rollouts_are_recorded_of_a_finished_cell_and_it_is_not_trained_again(
     assert (whole.path / DONE).stat().st_mtime_ns == before
 
 
-def test_what_is_left_of_a_run_that_was_killed_at_its_very_start_is_cleared(tmp_path: Path) -> None:
-    for name in (LOCK, f".{CONFIG}.abc"):
+@pytest.mark.parametrize("names", [[LOCK, f".{CONFIG}.abc"], [LOCK, CONFIG, f".{METADATA}.abc"], [METADATA], []])
+def test_what_is_left_of_a_run_that_was_killed_at_its_very_start_is_cleared(names: list[str], tmp_path: Path) -> None:
+    for name in names:
         (tmp_path / name).touch()
     clear_false_start(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("names", [[CONFIG, METADATA], [CONFIG, PROGRESS], ["notes.txt"]])
+def test_anything_else_stays(names: list[str], tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    clear_false_start(tmp_path)
+    assert sorted(item.name for item in tmp_path.iterdir()) == sorted(names)
 
 
 def test_a_cell_that_another_process_trains_is_left_alone(tmp_path: Path) -> None:

@@ -41,11 +41,18 @@ def send(sender: Sender, receiver: Receiver) -> list[str]:
     return sent
 
 
-def test_manifests_go_after_what_they_name_and_done_after_everything(source: Path, copy: Path) -> None:
+def test_settings_go_first_manifests_after_what_they_name_and_done_after_everything(source: Path, copy: Path) -> None:
     sender = Sender(source)
-    for name in ("DONE", "config.toml", "checkpoint/manifest-1.json", "checkpoint/state-1.safetensors", "progress.csv"):
+    order = [
+        "config.toml",
+        "metadata.json",
+        "checkpoint/state-1.safetensors",
+        "checkpoint/manifest-1.json",
+        "progress.csv",
+        "DONE",
+    ]
+    for name in reversed(order):
         put(source, name)
-    order = ["checkpoint/state-1.safetensors", "checkpoint/manifest-1.json", "config.toml", "progress.csv", "DONE"]
     assert send(sender, Receiver(copy)) == order
     assert content(copy) == content(source)
     assert [piece.name for piece in all_pieces(source)] == order

@@ -14,12 +14,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
-from diaster.checkpoint import DIRECTORY, generations
 from diaster.config import RunConfig
 from diaster.errors import DiasterError, Stopped
 from diaster.files import is_file
-from diaster.lock import RunLock
-from diaster.records import CONFIG, DONE
+from diaster.lock import LOCK, RunLock
+from diaster.records import CONFIG, DONE, METADATA
 from diaster.report import Lines, Progress
 from diaster.types import EnvSpec
 
@@ -93,15 +92,17 @@ def run_cell(job: Job, reporter: Lines) -> None:
 
 
 def clear_false_start(path: Path) -> None:
-    """A run that was killed before its settings were written leaves a lock or half a file behind, and nothing else."""
-    if not path.is_dir() or is_file(path / CONFIG) or generations(path / DIRECTORY):
+    """A run that was killed at its very start leaves some of what it writes first, and nothing of value."""
+    if not path.is_dir() or all(is_file(path / name) for name in (CONFIG, METADATA)):
+        return
+    found = {item.name for item in path.iterdir()}
+    if any(name not in (CONFIG, METADATA, LOCK) and not name.startswith(".") for name in found):
         return
     lock = RunLock(path)
     lock.take()  # refused where the process is alive after all
     try:
-        for item in path.iterdir():
-            if item.name.startswith(f".{CONFIG}."):
-                item.unlink(missing_ok=True)
+        for name in found - {LOCK}:
+            (path / name).unlink(missing_ok=True)
     finally:
         lock.release()
 

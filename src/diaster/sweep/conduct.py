@@ -21,7 +21,7 @@ from diaster.errors import DiasterError, Stopped
 from diaster.files import is_file, write_atomically
 from diaster.interruption import Interruption
 from diaster.lock import LOCK, RunLock
-from diaster.records import CONFIG, make_directory, read_config, read_metadata, read_progress
+from diaster.records import CONFIG, METADATA, make_directory, read_config, read_metadata, read_progress
 from diaster.records import DONE as DONE_FILE
 from diaster.sweep.cell import At, Ended, Job
 from diaster.sweep.display import Display, clock, plain_table, row_of, size
@@ -126,7 +126,7 @@ def look_at(plan: Plan, site: Site) -> Status:
 def refuse_what_is_no_run(path: Path) -> None:
     """A cell's directory may be missing, empty, or hold what is left of a run that was killed at its very start."""
     for item in path.iterdir() if path.is_dir() else ():
-        if item.name != LOCK and not item.name.startswith("."):
+        if item.name not in (LOCK, METADATA) and not item.name.startswith("."):
             raise DiasterError(f"'{path}' holds '{item.name}' and no run; remove the directory, or give another --out.")
     if path.exists() and not path.is_dir():
         raise DiasterError(f"'{path}' is no directory; remove it, or give another --out.")

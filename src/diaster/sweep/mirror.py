@@ -1,8 +1,8 @@
 """A run directory kept the same in two places that share no disk.
 
 The side that trains sends what is new, in pieces; the other side writes each file beside its place, compares its
-checksum and renames it. A checkpoint's manifest goes after every file it names, `DONE` after everything, and what is
-gone is removed last: whenever the sender dies, what has arrived is a run that can be resumed.
+checksum and renames it. Settings go first, a checkpoint's manifest after every file it names, `DONE` after everything,
+and what is gone is removed last: whenever the sender dies, what has arrived is a run that can be resumed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from diaster.checkpoint import DIRECTORY
 from diaster.errors import DiasterError
 from diaster.files import is_file, refuse_detours, sync_folder
 from diaster.lock import LOCK
-from diaster.records import DONE
+from diaster.records import CONFIG, DONE, METADATA
 
 PIECE_BYTES = 8 << 20
 UNFINISHED = ".part"
@@ -117,11 +117,13 @@ class Receiver:
                     target.parent.rmdir()
 
 
-OF_CHECKPOINTS, MANIFEST, RESULT, LAST = range(4)
+BEGINNING, OF_CHECKPOINTS, MANIFEST, RESULT, LAST = range(5)
 
 
 def rank(name: str) -> int:
     """In which order files are sent."""
+    if name in (CONFIG, METADATA):
+        return BEGINNING
     if name.startswith(f"{DIRECTORY}/"):
         return MANIFEST if name.startswith(f"{DIRECTORY}/manifest-") else OF_CHECKPOINTS
     return LAST if name == DONE else RESULT
