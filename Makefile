@@ -4,16 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := build/venv-bench
 BROWSER := build/venv-browser
+RAY := build/venv-ray
 PIP_INSTALL := -m pip install -q --disable-pip-version-check
 # SBX needs PyTorch. Pinned, so that pip takes a CPU build where one is at hand and not the newest with its CUDA packages.
 TORCH := torch==2.13.0
+FIGURES := performance summary cut-points step-reward proxy-reward heatmap credit
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv test check format browser-test bench peers synthetic soak cartpole watch-repair results constraints clean
+.PHONY: help demo venv test check format browser-test ray-test bench peers synthetic soak cartpole watch-repair results \
+	figures-small constraints clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: venv ## train InvertedPendulum-v5 from one number per episode and show the curve (a few minutes)
 	$(BIN)/diaster demo
@@ -56,6 +59,14 @@ $(BENCH)/.installed: pyproject.toml constraints.txt
 	$(BENCH)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[bench]'
 	@touch $@
 
+ray-test: $(RAY)/.installed ## a sweep on a Ray cluster of two nodes, one of which is killed midway (an environment of its own)
+	$(RAY)/bin/python -m pytest -W ignore tests/test_launch_ray.py
+
+$(RAY)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[dev,ray]'
+	@touch $@
+
 peers: $(BENCH)/.installed ## our learners beside SBX's on dense rewards, three seeds (an hour; all cores)
 	$(BENCH)/bin/python benchmarks/peers.py
 
@@ -75,6 +86,12 @@ watch-repair: venv ## Diaster, RUDDER and TD on the watch-repair problem, ten se
 
 results: venv ## train what docs/results.md shows (long; meant for a GPU)
 	$(BIN)/python benchmarks/results.py
+
+figures-small: venv ## train the small twins in experiments/ and draw their figures (a few minutes each on 2 cores)
+	@set -e; for name in $(FIGURES); do \
+		$(BIN)/diaster sweep experiments/$$name-small.toml --out build/figures/$$name-small; \
+		$(BIN)/diaster figure $$name build/figures/$$name-small -o build/figures/$$name.png; \
+	done
 
 constraints: ## renew constraints.txt with the newest versions that pyproject.toml allows
 	rm -rf build/venv-constraints

@@ -66,7 +66,9 @@ def test_the_overview_names_all_commands() -> None:
     for arguments in ([], ["--help"], ["-h"], ["help"]):
         code, out, err = run(*arguments)
         assert (code, err) == (0, "")
-        for command in ("train", "evaluate", "plot", "record", "figure", "report", "video", "list", "demo"):
+        for command in (
+            *("train", "resume", "sweep", "evaluate", "plot", "record", "figure", "report", "video", "list", "demo"),
+        ):
             assert re.search(rf"^  {command} +\w", out, re.MULTILINE)
 
 
@@ -122,6 +124,7 @@ def given(tmp_path: Path) -> Path:
     (folder / "type.toml").write_text("steps = 'many'\n", encoding="utf-8")
     (folder / "seeds.toml").write_text("env = 'Toy-v0'\nseeds = 1.5\n", encoding="utf-8")
     (folder / "method.toml").write_text("method = 'ruder'\n", encoding="utf-8")
+    (folder / "sweep.toml").write_text("[axes]\nenv = 'Hopper-v5'\n[axis]\nmethod = 'rrd'\n", encoding="utf-8")
     (folder / "rrd.toml").write_text("method = 'rrd'\n[decomposer]\nunbiased = true\n", encoding="utf-8")
     return folder
 
@@ -159,6 +162,16 @@ BAD = {
     "train Toy-v0 and more": ["and"],
     "evaluate": ["directory"],
     "plot": ["directory"],
+    "sweep": ["no file was given"],
+    "sweep {given}/none.toml": ["'{given}/none.toml' cannot be read"],
+    "sweep {given}/sweep.toml": ["unknown entry in {given}/sweep.toml 'axis'", "Did you mean 'axes'?"],
+    "sweep {given}/sweep.toml --jobs 0": ["--jobs is 0"],
+    "sweep {given}/sweep.toml --jobs many": ["--jobs", "'many'"],
+    "sweep {given}/sweep.toml --gpus 2": ["--gpus is 2.0", "0 to 1"],
+    "sweep {given}/sweep.toml --launcher slurm": ["'slurm'", "local", "ray"],
+    "sweep {given}/sweep.toml --address 10.0.0.1:6379": ["--address", "--launcher ray"],
+    "sweep {given}/sweep.toml --launcher ray --jobs 3": ["--jobs", "--cpus"],
+    "sweep {given}/sweep.toml --dryrun": ["--dryrun", "Did you mean --dry-run?"],
     # numbers
     "train Toy-v0 --steps ten": ["--steps", "'ten'"],
     "train Toy-v0 --steps 0": ["steps=0 is too small"],
@@ -281,6 +294,13 @@ def test_a_gpu_that_is_not_there_is_refused(empty_cwd: Path) -> None:
     assert err.startswith("diaster: a GPU was asked for and JAX finds none;")
     assert err.count("\n") == 1
     assert list(empty_cwd.iterdir()) == []
+
+
+def test_a_launcher_that_is_not_installed_is_refused(given: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, out, err = run("sweep", given / "sweep.toml", "--launcher", "ray")
+    assert (code, out) == (2, "")
+    assert err == "diaster: --launcher ray needs Ray; install it with pip install 'diaster[ray]'.\n"
 
 
 @pytest.mark.parametrize("columns", ["60", "80", "200"])

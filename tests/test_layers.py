@@ -47,6 +47,7 @@ ORDER = [
     "plots",
     "video",
     "page",
+    "sweep",
     "cli",
 ]
 IN_WORKERS = (

@@ -11,7 +11,7 @@ from diaster.collect import Handling
 from diaster.envs import describe_env, make_env
 from diaster.errors import DiasterError
 from diaster.types import EnvSpec
-from diaster.workers import Fleet, LocalFleet, Request, WorkerFleet, make_fleet
+from diaster.workers import Fleet, LocalFleet, Request, WorkerFleet, available_cores, make_fleet
 
 SEEDS = (0, 5, 9)
 IMPORTS = ("toy_envs",)
@@ -159,6 +159,7 @@ def test_auto_collects_one_seed_here_and_takes_other_processes_on_more_than_two_
     cores: int, seeds: int, workers: int, evaluators: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("diaster.workers.os.sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    monkeypatch.delenv("NPROC", raising=False)
     taken: list[int] = []
 
     def pretend(*arguments: object) -> None:
@@ -184,6 +185,15 @@ def test_a_fleet_is_done_when_its_answer_takes_no_waiting() -> None:
         assert not fleet.is_done
     finally:
         fleet.close()
+
+
+@pytest.mark.parametrize(("told", "cores"), [("3", 3), ("0", 8), ("many", 8), (None, 8)])
+def test_a_process_has_as_many_cores_as_it_is_told(
+    told: str | None, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diaster.workers.os.sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setenv("NPROC", told) if told else monkeypatch.delenv("NPROC", raising=False)
+    assert available_cores() == cores
 
 
 def test_a_script_without_a_main_guard_can_use_workers(tmp_path: Path, python: Callable) -> None:

@@ -7,24 +7,31 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 
 from diaster.interruption import SIGNALS
 
 
-def start_child(module: str) -> tuple[subprocess.Popen[bytes], Connection]:
+def start_child(
+    module: str, variables: Mapping[str, str] | None = None, output: int | None = None
+) -> tuple[subprocess.Popen[bytes], Connection]:
     """Run `python -m module` with the number of a file to talk through as its argument.
 
-    Not by multiprocessing: a user's script needs no `__main__` guard.
+    Not by multiprocessing: a user's script needs no `__main__` guard. What it prints goes to `output`, an open file, if
+    one is given.
     """
     ours, theirs = socket.socketpair()
     # BLAS reads this when it is loaded; one observation is too little work for more than one thread.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    environment = {**os.environ, **own, **(variables or {})}
     process = subprocess.Popen(
         [sys.executable, "-m", module, str(theirs.fileno())],
         pass_fds=[theirs.fileno()],
         env=environment,
         stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
         process_group=0,  # Ctrl-C in a terminal is not for it, not even while it starts
     )
     theirs.close()

@@ -69,6 +69,11 @@ def device_memory(device: jax.Device) -> int | None:
         statistics = device.memory_stats() or {}
         limit = statistics.get("bytes_limit")
         return None if limit is None else int(limit - statistics.get("bytes_in_use", 0))
+    return host_memory()
+
+
+def host_memory() -> int | None:
+    """Free bytes of the host, where the platform tells."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:

@@ -210,7 +210,7 @@ def make_fleet(
     """The environments of all seeds, to collect or to evaluate in, in as many processes as the machine has use for."""
     portable = _is_portable(spec.id)
     if workers == "auto":
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = available_cores()
         # On two cores learning takes both, and a process would gain nothing.
         workers = 0 if cores <= 2 or not portable else _useful_processes(len(seeds), cores, evaluates)
     assert isinstance(workers, int)
@@ -222,6 +222,14 @@ def make_fleet(
     if workers == 0:
         return LocalFleet(spec, policy, seeds, handling, imports)
     return WorkerFleet(spec, policy, seeds, handling, imports, min(workers, len(seeds)))
+
+
+def available_cores() -> int:
+    """As many as this process may use. XLA takes NPROC for that number, and so does a sweep that shares out a node."""
+    told = os.environ.get("NPROC", "")
+    if told.isdecimal() and int(told) > 0:
+        return int(told)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _useful_processes(n_seeds: int, cores: int, evaluates: bool) -> int:

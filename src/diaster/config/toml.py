@@ -22,6 +22,11 @@ WHOLE_NUMBERS = range(-(2**63), 2**63)  # those that TOML has
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The settings in a file that the user has named."""
+    return parse_toml(read_content(path), path)
+
+
+def read_content(path: Path) -> bytes:
+    """What a file of settings holds, as it is."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)  # it may be a pipe or a device, whose size nobody knows
@@ -29,7 +34,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise DiasterError(f"the configuration '{path}' cannot be read: {error.strerror}.") from None
     if len(content) > MOST_BYTES:
         raise DiasterError(f"the configuration '{path}' has more than {MOST_BYTES:,} bytes; give a file of settings.")
-    return parse_toml(content, path)
+    return content
 
 
 def parse_toml(content: bytes, path: Path) -> dict[str, Any]:

@@ -1,0 +1,272 @@
+"""A sweep from its file to its results: plan the cells, skip what is done, launch the rest, say what became of them.
+
+RESULTS/sweep.toml        the file, as it was given
+RESULTS/sweep.json        where every cell stands
+RESULTS/logs/CELL.txt     what a cell's process said
+RESULTS/CELL/             an ordinary run directory
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from diaster.config import RunConfig
+from diaster.errors import DiasterError, Stopped
+from diaster.files import is_file, write_atomically
+from diaster.interruption import Interruption
+from diaster.lock import LOCK, RunLock
+from diaster.records import CONFIG, METADATA, make_directory, read_config, read_metadata, read_progress
+from diaster.records import DONE as DONE_FILE
+from diaster.sweep.cell import At, Ended, Job
+from diaster.sweep.display import Display, clock, plain_table, row_of, size
+from diaster.sweep.estimate import correction, estimate
+from diaster.sweep.grid import read_grid
+from diaster.sweep.launch_local import LocalLauncher, Task, Watcher
+from diaster.sweep.resources import Machine, Wishes, make_slots
+from diaster.sweep.status import BROKEN, DONE, FAILED, CellStatus, Status, read_recorded
+from diaster.training import resolve
+from diaster.types import EnvSpec
+
+FILE, LOGS = "sweep.toml", "logs"
+
+
+class PlannedCell(NamedTuple):
+    """A cell whose settings are resolved: nothing about them can be wrong any more."""
+
+    name: str
+    config: RunConfig
+    spec: EnvSpec
+
+
+class Plan(NamedTuple):
+    """A sweep before anything is started."""
+
+    out: Path
+    content: bytes
+    record_episodes: int
+    cells: tuple[PlannedCell, ...]
+
+
+class Site(NamedTuple):
+    """Where cells will run: how many at a time, and what each of them has."""
+
+    width: int
+    cores: int  # of each cell
+    has_gpus: bool
+    launch: Callable[[Sequence[Task], Watcher, Interruption], None]
+
+
+def make_plan(file: Path, out: Path | None) -> Plan:
+    """Read a sweep's file and resolve every cell; whatever is wrong is found here, and nothing is written."""
+    grid = read_grid(file)
+    cells = []
+    for cell in grid.cells:
+        try:
+            cells.append(PlannedCell(cell.name, *resolve(cell.config)))
+        except DiasterError as error:
+            raise DiasterError(f"cell '{cell.name}' of {file}: {error}") from None
+    out = out or Path("runs") / file.stem
+    refuse_foreign(out)
+    return Plan(out, grid.content, grid.record_episodes, tuple(cells))
+
+
+def refuse_foreign(out: Path) -> None:
+    """A results directory is new, empty or a sweep's."""
+    nearest = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if not nearest.is_dir():
+        raise DiasterError(f"'{nearest}' is a file; give a directory for the results with --out.")
+    if not os.access(nearest, os.W_OK):
+        raise DiasterError(f"'{nearest}' cannot be written to; give another directory with --out.")
+    if out.is_dir() and not is_file(out / FILE) and any(item.name != LOCK for item in out.iterdir()):
+        raise DiasterError(f"'{out}' is not empty and holds no sweep; give another directory with --out.")
+
+
+def uses_gpu(config: RunConfig, has_gpus: bool) -> bool:
+    """Whether a cell will learn on a GPU."""
+    return config.device == "gpu" or (config.device == "auto" and has_gpus)
+
+
+def local_site(machine: Machine, wishes: Wishes, plan: Plan) -> Site:
+    """This machine."""
+    has_gpus = bool(machine.gpus) and wishes.gpus != 0
+    any_gpu = any(uses_gpu(cell.config, has_gpus) for cell in plan.cells)
+    slots = make_slots(machine, wishes, len(plan.cells), any_gpu and has_gpus)
+    memory = machine.memory if wishes.jobs is None else None  # who names the number answers for it
+    launcher = LocalLauncher(slots, memory, plan.out / LOGS)
+    return Site(len(slots), len(slots[0].cores), has_gpus and any_gpu, launcher.run)
+
+
+def look_at(plan: Plan, site: Site) -> Status:
+    """Where every cell stands, from its directory; settings that differ from what is there are refused."""
+    recorded = read_recorded(plan.out)
+    cells = {}
+    for cell in plan.cells:
+        path = plan.out / cell.name
+        need = estimate(cell.config, cell.spec, site.cores, uses_gpu(cell.config, site.has_gpus))
+        status = cells[cell.name] = CellStatus(cell.config, need, recorded=recorded.get(cell.name, 0))
+        if not is_file(path / CONFIG):
+            refuse_what_is_no_run(path)
+            continue
+        refuse_other_settings(path, read_config(path), cell.config)
+        if not is_file(path / DONE_FILE):
+            status.state, status.step = BROKEN, last_step(path)
+            continue
+        status.step, status.seconds = cell.config.steps, seconds_taken(path)
+        if status.recorded >= plan.record_episodes:
+            status.state = DONE
+    return Status(plan.out, cells, site.width)
+
+
+def refuse_what_is_no_run(path: Path) -> None:
+    """A cell's directory may be missing, empty, or hold what is left of a run that was killed at its very start."""
+    for item in path.iterdir() if path.is_dir() else ():
+        if item.name not in (LOCK, METADATA) and not item.name.startswith("."):
+            raise DiasterError(f"'{path}' holds '{item.name}' and no run; remove the directory, or give another --out.")
+    if path.exists() and not path.is_dir():
+        raise DiasterError(f"'{path}' is no directory; remove it, or give another --out.")
+
+
+def refuse_other_settings(path: Path, found: RunConfig, wanted: RunConfig) -> None:
+    """A cell is never continued, and never taken for done, under settings that are not its own."""
+    before, after = dotted(dataclasses.asdict(found)), dotted(dataclasses.asdict(wanted))
+    for name in {**after, **before}:
+        if before.get(name) != after.get(name):
+            raise DiasterError(
+                f"'{path}' was trained with {name}={before.get(name)}, and the sweep now says {after.get(name)}; "
+                "put the file back as it was, remove that directory, or give another --out."
+            )
+
+
+def dotted(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Every setting by its full name."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        found |= dotted(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found
+
+
+def last_step(path: Path) -> int:
+    """The last evaluation of a cell that was cut off; its checkpoint is near."""
+    with contextlib.suppress(DiasterError):
+        return int(read_progress(path)["step"].max(initial=0))
+    return 0
+
+
+def seconds_taken(path: Path) -> float | None:
+    """How long a finished cell took."""
+    with contextlib.suppress(DiasterError):
+        seconds = read_metadata(path).get("wall_seconds")
+        return float(seconds) if isinstance(seconds, int | float) else None
+    return None
+
+
+def describe_plan(plan: Plan, site: Site) -> str:
+    """What a sweep would do: every cell with its expected time and memory."""
+    status = look_at(plan, site)
+    rows = []
+    for name, cell in status.cells.items():
+        factor, _ = correction(cell.config.method, status.finished)
+        seconds = cell.seconds if cell.seconds is not None else cell.seconds_left(factor)
+        seeds = str(len(cell.config.seeds))
+        sign = "" if cell.seconds is not None else "~"
+        rows.append((name, cell.state, f"{cell.config.steps:,}", seeds, sign + clock(seconds), size(cell.need.memory)))
+    table = plain_table(("cell", "state", "steps", "seeds", "time", "memory"), rows)
+    n_finished = len(status.finished)
+    basis = f"the speed of {counted(n_finished, 'finished cell')}" if n_finished else "rough figures of other machines"
+    where = "a GPU" if site.has_gpus else counted(site.cores, "core")
+    return (
+        f"{table}\n{counted(len(rows), 'cell')}, {status.count(DONE)} done; {site.width} at a time, each with {where}; "
+        f"about {clock(status.seconds_left())} left (an estimate, from {basis}). Results: {plan.out}"
+    )
+
+
+def counted(number: int, what: str) -> str:
+    """1 cell, 2 cells."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+class Progress:
+    """Keeps the status while cells run, and shows it."""
+
+    def __init__(self, status: Status, display: Display, record_episodes: int) -> None:
+        self._status, self._display, self._record_episodes = status, display, record_episodes
+
+    def started(self, name: str) -> None:
+        self._status.started(name)
+        self._display.changed(name, self._status)
+
+    def told(self, name: str, at: At) -> None:
+        self._status.told(name, at)
+
+    def ended(self, name: str, ended: Ended) -> None:
+        self._status.ended(name, ended, seconds_taken(self._status.path / name), self._record_episodes)
+        self._display.changed(name, self._status)
+
+    def waits(self, name: str, why: str) -> None:
+        self._status.waits(name, why)
+        self._display.changed(name, self._status)
+
+    def look(self) -> None:
+        self._display.look(self._status)
+
+
+def conduct(plan: Plan, site: Site, display: Display, command: Sequence[str]) -> Status:
+    """Bring every cell to its end. One that fails stops no other; a signal lets all of them write checkpoints."""
+    claim(plan.out)
+    lock = RunLock(plan.out)
+    lock.take()
+    try:
+        status = look_at(plan, site)
+        write_atomically(plan.out / FILE, plan.content)
+        status.write()
+        tasks = [
+            Task(
+                cell.name,
+                Job(plan.out / cell.name, cell.config, plan.record_episodes, (), tuple(command)),
+                status.cells[cell.name].need.memory,
+                uses_gpu(cell.config, site.has_gpus),
+            )
+            for cell in plan.cells
+            if status.cells[cell.name].state != DONE
+        ]
+        with Interruption() as interruption:
+            site.launch(tasks, Progress(status, display, plan.record_episodes), interruption)
+    finally:
+        display.close()
+        lock.release()
+    if interruption.signal is not None and status.count(DONE) + status.count(FAILED) < len(status.cells):
+        raise Stopped(
+            f"stopped with {status.count(DONE)} of {len(status.cells)} cells done; go on with the same command: "
+            f"{shlex.join(command)}",
+            interruption.signal,
+        )
+    return status
+
+
+def claim(out: Path) -> None:
+    """Make the results directory, where there is none."""
+    for folder in reversed([folder for folder in (out, *out.parents) if not folder.exists()]):
+        make_directory(folder, exclusively=False)
+
+
+def describe_end(status: Status) -> str:
+    """Every cell and what became of it."""
+    rows = [(name, *row_of(cell, status)[:3]) for name, cell in status.cells.items()]
+    return plain_table(("cell", "state", "steps", "time"), rows)
+
+
+def refuse_failures(status: Status) -> None:
+    """The sentence for cells that failed; all others are done."""
+    failed = {name: cell.failure for name, cell in status.cells.items() if cell.state == FAILED}
+    if failed:
+        name, failure = next(iter(failed.items()))
+        raise DiasterError(
+            f"{len(failed)} of {len(status.cells)} cells failed; the first, '{name}': {failure} "
+            "The same command tries them again."
+        )
