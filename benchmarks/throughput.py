@@ -37,7 +37,7 @@ reporter = Marks()
 imported = time.time() - spawned
 config = build_config(env=env, steps=steps, seeds=seeds, warmup_steps=1000)
 run = run_training(config, out, reporter)
-marks = [mark for mark in reporter.marks if mark[0] >= 5200]  # all is compiled: the first evaluation was at 5000
+marks = [mark for mark in reporter.marks if mark[0] >= int(sys.argv[6])]
 speed = seeds * (marks[-1][0] - marks[0][0]) / (marks[-1][1] - marks[0][1])
 start_up = imported + run.metadata["seconds_to_first_learning"]
 print(json.dumps({"speed": speed, "start_up": start_up, "device": run.metadata["device"]}))
@@ -57,7 +57,7 @@ class Marks(BaseCallback):
 env, steps = sys.argv[1], int(sys.argv[2])
 model = SAC("MlpPolicy", gym.make(env), train_freq=100, gradient_steps=100, learning_starts=1000, seed=0)
 model.learn(steps, callback=Marks())
-marks = [mark for mark in Marks.marks if mark[0] >= 5200]
+marks = [mark for mark in Marks.marks if mark[0] >= int(sys.argv[3])]
 print(json.dumps({"speed": (marks[-1][0] - marks[0][0]) / (marks[-1][1] - marks[0][1])}))
 """
 
@@ -82,9 +82,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12_000, help="environment steps per seed and repetition")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument(
+        "--count-from",
+        type=int,
+        default=5200,
+        help="the step from which speed is taken; the first evaluation is at 5000",
+    )
     arguments = parser.parse_args()
-    if arguments.steps <= 6000:
-        parser.error("--steps has to exceed 6000: speed is taken from step 5200 on")
+    if arguments.steps < arguments.count_from + 800:
+        parser.error(f"--steps has to be at least {arguments.count_from + 800}: see --count-from")
     ours, theirs, starts = [], [], []
     device = "?"
     with_sbx = arguments.seeds == 1 and has_sbx()
@@ -99,6 +105,7 @@ def main() -> None:
                 str(arguments.seeds),
                 str(out),
                 str(time.time()),
+                str(arguments.count_from),
                 cache=cache,
             )
             shutil.rmtree(out)
@@ -106,7 +113,9 @@ def main() -> None:
             starts.append(float(result["start_up"]))
             device = str(result["device"])
             if with_sbx:
-                theirs.append(float(measure(SBX, arguments.env, str(arguments.steps))["speed"]))
+                theirs.append(
+                    float(measure(SBX, arguments.env, str(arguments.steps), str(arguments.count_from))["speed"])
+                )
     start = time.perf_counter()
     subprocess.run([sys.executable, "-m", "diaster", "--help"], capture_output=True, check=True)
     help_seconds = time.perf_counter() - start

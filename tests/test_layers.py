@@ -38,6 +38,7 @@ ORDER = [
     "schedule",
     "board",
     "training",
+    "bench",
     "rollouts",
     "rendering",
     "recording",

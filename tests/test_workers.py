@@ -153,7 +153,7 @@ def test_an_environment_that_is_registered_by_a_function_runs_in_this_process(
 
 @pytest.mark.parametrize(
     ("cores", "seeds", "workers", "evaluators"),
-    [(2, 3, 0, 0), (8, 1, 0, 1), (8, 3, 3, 3), (3, 5, 2, 1), (16, 20, 15, 8)],
+    [(2, 3, 0, 0), (8, 1, 0, 1), (8, 3, 3, 3), (3, 5, 2, 1), (16, 20, 10, 7)],
 )
 def test_auto_collects_one_seed_here_and_takes_other_processes_on_more_than_two_cores(
     cores: int, seeds: int, workers: int, evaluators: int, monkeypatch: pytest.MonkeyPatch

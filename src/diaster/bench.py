@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diaster.config import DiasterConfig, RunConfig
+from diaster.envs import find_horizon, import_modules
 from diaster.learner import Learner
 from diaster.machine import find_devices, peak_memory, use_compilation_cache
 from diaster.registry import make_agent, make_decomposer
@@ -52,7 +53,8 @@ class Parts(NamedTuple):
 
 def bench(config: RunConfig, length: int, loop_seconds: float = LOOP_SECONDS) -> list[Row]:
     """The table of this machine, with updates timed on episodes of `length` steps; 0 seconds leave the loop out."""
-    config, spec = resolve(config)
+    import_modules(config.imports)
+    config, spec = resolve(dataclasses.replace(config, horizon=max(length, find_horizon(config.env, config.horizon))))
     device = find_devices(config.device, 1)[0]
     use_compilation_cache()
     n_seeds = len(config.seeds)

@@ -188,6 +188,28 @@ class DemoArguments:
     """Directory for the run; by default a new one below runs/."""
 
 
+@dataclass(frozen=True)
+class BenchArguments:
+    """Measure how fast this machine learns: what an update takes, what share is decomposition, and the whole loop."""
+
+    env: tyro.conf.Positional[str] = "Hopper-v5"
+    """Gymnasium id."""
+    seeds: int = 1
+    """How many seeds train together."""
+    method: str = "diaster"
+    """How returns are decomposed."""
+    agent: str = "sac"
+    """What learns from the step rewards."""
+    preset: str = "default"
+    """default or paper."""
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    """Where learning runs; auto takes a GPU if there is one."""
+    length: int = 1000
+    """Steps of the episodes that updates are timed on; the whole loop has episodes of its own."""
+    loop: bool = True
+    """Train for half a minute as well, environments and all."""
+
+
 def train(argv: Sequence[str]) -> None:
     """diaster train"""
     # Which flags there are depends on the method and the learner, and their defaults on file, preset and
@@ -432,6 +454,22 @@ def _registered_envs(imports: Sequence[str]) -> dict[str, str]:
     return dict.fromkeys(sorted(gym.registry), "")
 
 
+def bench(argv: Sequence[str]) -> None:
+    """diaster bench"""
+    arguments = _parse("bench", argv, BenchArguments())
+    if arguments.length < 2:
+        raise DiasterError(f"--length {arguments.length} is too short for an episode; give at least 2.")
+    settings = {name: getattr(arguments, name) for name in ("env", "seeds", "method", "agent", "device")}
+    config = build_config(arguments.preset, steps=300_000, **settings)
+    from diaster.bench import LOOP_SECONDS
+    from diaster.bench import bench as measure
+
+    rows = measure(config, arguments.length, LOOP_SECONDS if arguments.loop else 0.0)
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f"{name:<{width}}  {value}")
+
+
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "train": (train, "train a policy from one number per episode"),
     "resume": (resume, "go on with a run that was cut off"),
@@ -443,6 +481,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], None], str]] = {
     "report": (report, "one page with tables, curves and figures of a folder of runs"),
     "video": (video, "film the policy of a run"),
     "list": (list_, "methods, agents, presets, tasks, environments"),
+    "bench": (bench, "how fast this machine learns, in two minutes"),
     "demo": (demo, "two minutes on InvertedPendulum-v5"),
 }
 

@@ -33,7 +33,7 @@ from diaster.replay import (
 from diaster.trees import leaf_names
 from diaster.types import EnvSpec, Episode, Stream
 
-MIN_BLOCK_ROWS = 256
+SMALL_BLOCK = 512  # rows; a chunk of short episodes fits
 DIVERGED = 1 << 20  # far from the numbers of streams: keys of a seed that begins anew
 DRAWN_AHEAD = 50  # batches drawn at a time
 LABEL_ROWS = (2, 64)  # rows per call that renews labels: of the newest episodes, of all
@@ -106,8 +106,9 @@ class Learner:
         rows = max(sum(episode.length + 1 for episode in of_seed) for of_seed in episodes)
         if rows == 0:
             return
-        n_rows = MIN_BLOCK_ROWS
-        while n_rows < rows:
+        # Two sizes, because each is compiled: what most chunks need, and what a chunk that ends a long episode needs.
+        n_rows = SMALL_BLOCK
+        while n_rows < rows or SMALL_BLOCK < n_rows < 2 * self._spec.horizon:
             n_rows *= 2
         blocks = [
             make_block(list(of_seed), n_rows, n_rows // 2, self._spec.obs_dim, self._spec.action_dim)

@@ -234,9 +234,11 @@ def available_cores() -> int:
 
 def _useful_processes(n_seeds: int, cores: int, evaluates: bool) -> int:
     """Collecting for one seed is hidden behind learning, an evaluation is not: it takes as long as many chunks."""
-    if evaluates:
-        return min(n_seeds, cores // 2)
-    return min(n_seeds, cores - 1) if n_seeds > 1 else 0
+    if n_seeds == 1 and not evaluates:
+        return 0
+    most = min(n_seeds, cores // 2 if evaluates else cores - 1)
+    each = -(-n_seeds // most)
+    return -(-n_seeds // each)  # no more than it takes for nobody to have more seeds than that
 
 
 def isolated(env_json: str, horizon: int, imports: Sequence[str], handling: Handling) -> MakeEnv:
