@@ -24,7 +24,7 @@ from diaster.checkpoint import DIRECTORY, generations
 from diaster.config import build_config
 from diaster.errors import DiasterError, Stopped
 from diaster.lock import LOCK, RunLock
-from diaster.records import CONFIG, METADATA
+from diaster.records import CONFIG, METADATA, read_metadata
 from diaster.report import Progress, Silent
 from diaster.run import Run
 from diaster.training import resume_training, run_training
@@ -115,6 +115,16 @@ def test_a_run_can_be_cut_off_again_and_again(half: Path, halves: tuple[Path, An
 def test_a_run_that_was_cut_off_before_its_first_checkpoint_begins_anew(half: Path, halves: tuple[Path, Any]) -> None:
     shutil.rmtree(half / DIRECTORY)
     assert learnt_bytes(resume_training(half, Silent())) == halves[1]
+
+
+def test_a_run_that_was_cut_off_when_its_settings_alone_were_written_begins_anew(
+    tmp_path: Path, halves: tuple[Path, Any]
+) -> None:
+    (tmp_path / "run").mkdir()
+    shutil.copy(halves[0] / CONFIG, tmp_path / "run")
+    resumed = resume_training(tmp_path / "run", Silent())
+    assert learnt_bytes(resumed) == halves[1]
+    assert "wall_seconds" in read_metadata(resumed.path)
 
 
 @pytest.mark.parametrize("every", ["auto", 0])
@@ -240,13 +250,10 @@ class Filling(Copying):
         self.full, self.free = full, free
 
     def advance(self, progress: Progress) -> None:
-        ballast = self.run / "ballast"
         if progress.step == self.full:
-            with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-                while True:
-                    file.write(bytes(4096))
+            fill(self.run)
         if progress.step == self.free:
-            ballast.unlink()
+            (self.run / "ballast").unlink()
 
 
 @pytest.fixture
@@ -267,6 +274,27 @@ def test_a_disk_that_is_full_for_a_while_costs_warnings_and_no_byte(small_disk: 
     assert any("a checkpoint could not be written" in sentence for sentence in reporter.warnings)
     assert any("results could not be written" in sentence for sentence in reporter.warnings)
     assert all("No space left" in sentence for sentence in reporter.warnings if "could not be" in sentence)
+
+
+def fill(folder: Path) -> Path:
+    """A file that leaves no room for another byte."""
+    ballast = folder / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    return ballast
+
+
+def test_a_run_that_is_resumed_on_a_full_disk_is_a_sentence_and_loses_nothing(
+    small_disk: Path, half: Path, halves: tuple[Path, Any]
+) -> None:
+    run = shutil.copytree(half, small_disk / "run")
+    ballast = fill(small_disk)
+    with pytest.raises(DiasterError, match="No space left"):
+        resume_training(run, Silent())
+    assert not (run / LOCK).exists()
+    ballast.unlink()
+    assert learnt_bytes(resume_training(run, Silent())) == halves[1]
 
 
 # One process for one directory

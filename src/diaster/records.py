@@ -129,10 +129,10 @@ class RunWriter:
                 self._made.append(folder)
         self._missing = []
         self._lock.take()
-        if self._is_resumed:
-            self._metadata = {**read_metadata(self.path), "resumed": self._metadata}
-        else:
+        if not self._is_resumed:
             write_atomically(self.path / CONFIG, write_toml(self._config).encode())
+        elif os.path.lexists(self.path / METADATA):  # else it was cut off here, with its settings written alone
+            self._metadata = {**read_metadata(self.path), "resumed": self._metadata}
         self._write_metadata({})
 
     def keep(self) -> None:
