@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from test_cli import run as command
 from test_training import EVERY_METHOD, learnt_bytes, small
 
 from diaster import checkpoint, training
+from diaster import learner as learner_module
 from diaster.checkpoint import DIRECTORY, generations
 from diaster.config import build_config
 from diaster.errors import DiasterError, Stopped
@@ -142,6 +144,34 @@ def test_an_environment_that_does_not_repeat_itself_begins_a_new_episode_and_the
     assert resumed.done
     said = [sentence for sentence in reporter.warnings if "does not repeat itself" in sentence]
     assert [sentence.split(" does")[0] for sentence in said] == [f"the environment of seed {n}" for n in (3, 5)]
+
+
+def test_an_environment_whose_observations_have_changed_is_named(half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    describe = training.describe_env
+    monkeypatch.setattr(training, "describe_env", lambda *given: describe(*given)._replace(obs_dim=5))
+    with pytest.raises(DiasterError, match=r"'Toy-v0' has 5 observations and 2 actions now, and had 3 and 2 when"):
+        resume_training(half, Silent())
+
+
+def test_a_seed_that_went_back_before_the_run_was_cut_off_keeps_its_random_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = learner_module.Learner.fit_agent
+
+    def poisoned(self: Any, ready: Any, first_update: int, n_updates: int) -> Any:
+        metrics = fit(self, ready, first_update, n_updates)
+        if first_update == 19:
+            lost = jax.tree.map(lambda leaf: leaf * np.nan if leaf.dtype == np.float32 else leaf, self.state.agent)
+            self.state = self.state._replace(agent=lost)
+        return metrics
+
+    monkeypatch.setattr(learner_module.Learner, "fit_agent", poisoned)
+    reporter = Copying(tmp_path)
+    whole = run_training(config_of(), tmp_path / "whole", reporter)
+    assert sum("diverged" in sentence for sentence in reporter.warnings) == 1
+    with pytest.raises(Stopped):
+        run_training(config_of(), tmp_path / "half", StoppingAt(165))
+    assert learnt_bytes(resume_training(tmp_path / "half", Silent())) == learnt_bytes(whole)
 
 
 # Generations, damage, versions

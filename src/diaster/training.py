@@ -237,6 +237,7 @@ class Trainer:
         for position, counts in enumerate(facts.collectors):
             of_seed: dict[str, Any] = {name: arrays.pop(f"collector.{position}.{name}") for name in COLLECTOR_ARRAYS}
             collectors.append(CollectorState(**dict(zip(COLLECTOR_COUNTS, counts, strict=True)), **of_seed))
+            self._refuse_another_environment(collectors[-1])
         good = {name: arrays.pop(f"good.{name}") for name in self._good}
         check_tensors(good, {name: expected[name] for name in self._good}, directory)
         check_tensors(arrays, expected, directory)
@@ -246,7 +247,7 @@ class Trainer:
         ]
         self._learner.restore(LearnerSnapshot(arrays, facts.label_age), stores, facts.divergences)
         self._good, self._divergences = good, facts.divergences
-        self._fleet.start(Request("restore", collectors))
+        self._fleet.start(Request("restore", collectors, 0, chunk_ends(config)[facts.chunk]))
         for seed, is_same in zip(config.seeds, self._fleet.finish(), strict=True):
             if not is_same:
                 self._reporter.warn(
@@ -268,6 +269,16 @@ class Trainer:
         self._restored_chunk = range(len(chunk_ends(config)))[facts.chunk]
         if self._checkpoints is not None:
             self._checkpoints.go_on_from(checkpoint)
+
+    def _refuse_another_environment(self, state: CollectorState) -> None:
+        """Its package may have changed since; nets and replay are of no use to an environment of other sizes."""
+        sizes, before = (self._spec.obs_dim, self._spec.action_dim), (state.obs.shape[1], state.action.shape[1])
+        if sizes != before:
+            raise DiasterError(
+                f"'{self._spec.id}' has {sizes[0]} observations and {sizes[1]} actions now, and had {before[0]} and "
+                f"{before[1]} when '{self._writer.path}' was trained; resume it with the version of the environment's "
+                "package that it was begun with."
+            )
 
     def _keep_checkpoint(self, chunk: int, before: int, end: int) -> None:
         """Write a checkpoint where one is due, or where the run has been asked to stop; then it stops."""
@@ -379,12 +390,13 @@ class Trainer:
     def _evaluate(self, end: int) -> None:
         config = self._config
         policies = self._sound_policies()
-        self._good = self._learner.net_arrays()
+        self._keep_good_nets()
         self._fleet.start(Request("evaluate", policies, self._evaluations, config.evaluation.episodes))
         finished = self._fleet.finish()
         if self._checkpoints is not None:
             self._checkpoints.add_evaluation(self._evaluations, finished)
         self._report_faults()
+        self._report_lost_evaluations(end, finished)
         rows: list[Row] = []
         metrics = mean_metrics(self._metrics)
         self._metrics = []
@@ -427,6 +439,15 @@ class Trainer:
                 self._go_back(position)
         return policies if all(policy.is_finite for policy in policies) else self._learner.policies()
 
+    def _keep_good_nets(self) -> None:
+        """Keep the nets to go back to; those of a seed in which a number is lost already do not take their place."""
+        arrays = self._learner.net_arrays()
+        lost = np.any([np.isnan(array.reshape(len(array), -1)).any(1) for array in arrays.values()], axis=0)
+        for position in np.flatnonzero(lost):
+            for name, array in arrays.items():
+                array[position] = self._good[name][position]
+        self._good = arrays
+
     def _go_back(self, position: int) -> None:
         self._divergences[position] += 1
         count, seed = self._divergences[position], self._config.seeds[position]
@@ -453,6 +474,15 @@ class Trainer:
                 self._reporter.warn(
                     f"{new} episode{plural} dropped because of seed {self._config.seeds[position]}'s environment, "
                     f"{count} so far: {sentence or 'before the run was resumed.'}"
+                )
+
+    def _report_lost_evaluations(self, end: int, finished: Sequence[Sequence[Any]]) -> None:
+        wanted = self._config.evaluation.episodes
+        for seed, episodes in zip(self._config.seeds, finished, strict=True):
+            if len(episodes) < wanted:
+                self._reporter.warn(
+                    f"the evaluation of seed {seed} at step {end} lost {wanted - len(episodes)} of its {wanted} "
+                    "episodes to faults of its environment."
                 )
 
     def _warn_of_poor_fit(self, end: int, rows: Sequence[Row]) -> None:

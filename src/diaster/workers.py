@@ -41,7 +41,8 @@ class Job(NamedTuple):
 class Request(NamedTuple):
     """Collect so many steps, or evaluate so many episodes, with one policy per seed of the worker.
 
-    `state` asks where every collector stands, `faults` for what it dropped; `restore` brings them to such states.
+    `state` asks where every collector stands, `faults` for what it dropped; `restore` brings them to such states, after
+    so many steps.
     """
 
     kind: str  # "collect" | "evaluate" | "state" | "faults" | "restore"
@@ -84,7 +85,7 @@ class SeedEnvs:
         if request.kind == "faults":
             return collector.faults()
         if isinstance(given, CollectorState):
-            return collector.restore(given)
+            return collector.restore(given, request.amount)
         if request.kind == "collect":
             return collector.collect(given, request.number, request.amount)
         assert given is not None, "an evaluation needs a policy"
