@@ -299,10 +299,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_that_is_full_for_a_while_costs_warnings_and_no_byte(small_disk: Path, halves: tuple[Path, Any]) -> None:
     reporter = Filling(small_disk, full=80, free=198)
-    run = run_training(config_of(), small_disk / "run", reporter)
+    run = run_training(config_of(), small_disk / "run", reporter, tensorboard=True)
     assert learnt_bytes(run) == halves[1]
     assert any("a checkpoint could not be written" in sentence for sentence in reporter.warnings)
     assert any("results could not be written" in sentence for sentence in reporter.warnings)
+    assert any("TensorBoard's files have to wait" in sentence for sentence in reporter.warnings)
     assert all("No space left" in sentence for sentence in reporter.warnings if "could not be" in sentence)
 
 

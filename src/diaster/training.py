@@ -352,8 +352,6 @@ class Trainer:
         self._reporter.close()
         if self._checkpoints is not None:
             self._checkpoints.close()
-        if self._board is not None:
-            self._board.close()
 
     @property
     def _ready(self) -> NDArray[np.bool_]:
@@ -426,7 +424,10 @@ class Trainer:
         self._reporter.evaluated(rows)
         self._warn_of_poor_fit(end, rows)
         if self._board is not None:
-            self._board.add(rows)
+            try:
+                self._board.add(rows)
+            except DiasterError as error:
+                self._reporter.warn(f"TensorBoard's files have to wait for the next evaluation: {error}")
 
     def _sound_policies(self) -> list[HostParameters]:
         """The policies. A seed whose nets have diverged goes back to the last evaluation, with other random numbers.
