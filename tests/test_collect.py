@@ -401,3 +401,13 @@ def test_an_evaluation_goes_on_without_the_episodes_it_lost_but_not_without_all(
         evaluation_of("ToyNan-v0", parameters, n=4, retries=1)
     with pytest.raises(EnvironmentFault):
         evaluation_of("ToyNanStart-v0", parameters, n=2, retries=100)
+
+
+@pytest.mark.parametrize(("n", "retries", "kept"), [(1, 1, 1), (2, 3, 1)])
+def test_an_evaluation_that_lost_all_of_its_episodes_tries_another(
+    parameters: HostParameters, n: int, retries: int, kept: int
+) -> None:
+    made = iter(["ToyNanStart-v0"] * n + ["Toy-v0"])
+    spec = describe_env(make_env("Toy-v0", toy_envs.HORIZON), "Toy-v0", toy_envs.HORIZON)
+    rollout = Rollout(lambda: make_env(next(made), toy_envs.HORIZON), spec, "seed 0's evaluation")
+    assert len(list(evaluation_episodes(rollout, TANH_GAUSSIAN, parameters, 0, 0, n, retries))) == kept

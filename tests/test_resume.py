@@ -272,6 +272,19 @@ def test_checkpoints_that_cannot_be_written_stop_nothing_and_are_tried_again(
     assert learnt_bytes(resume_training(copy_of(whole.path, 165), Silent())) == halves[1]
 
 
+def test_a_stop_whose_checkpoint_cannot_be_written_says_where_resume_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise DiasterError(f"'{path}' cannot be written: No space left on device.")
+
+    monkeypatch.setattr(checkpoint, "write_atomically", full)
+    reporter = StoppingAt(33)
+    with pytest.raises(Stopped):
+        run_training(config_of(), tmp_path / "run", reporter)
+    assert reporter.warnings[-1].startswith("a checkpoint could not be written, resume goes back to an earlier one: ")
+
+
 class Filling(Copying):
     """Fills a file system after one step and makes room after another."""
 

@@ -242,15 +242,19 @@ def evaluation_episodes(
     n_episodes: int,
     retries: int = 0,
 ) -> Iterator[EvaluationEpisode]:
-    """Deterministic episodes of an evaluation, each from a seed of its own; some may be lost to faults, but not all."""
-    faults = 0
-    for number in range(n_episodes):
+    """Deterministic episodes of an evaluation, each from a seed of its own; some may be lost to faults.
+
+    Where all of them were, others follow until one ends well or the faults are too many.
+    """
+    faults = number = 0
+    while number < n_episodes or faults == number:
         start = reset_seed(seed, Stream.EVALUATE_RESET, evaluation, number)
+        number += 1
         try:
             yield _evaluation_episode(rollout, policy, parameters, start)
         except EnvironmentFault:
             faults += 1
-            if faults > retries or faults == n_episodes:
+            if faults > retries:
                 raise
             rollout.close()
 

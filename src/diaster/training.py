@@ -289,7 +289,7 @@ class Trainer:
             if stop is not None or (self._is_due and not self._checkpoints.is_busy):
                 self._write_checkpoint(chunk)
             if stop is not None:
-                self._settle_checkpoint(wait=True)
+                self._settle_checkpoint(wait=True, then="resume goes back to an earlier one")
         if stop is not None:
             self._writer.keep()
             how = "go on with" if self._checkpoints is not None else "without checkpoints it begins anew with"
@@ -340,11 +340,11 @@ class Trainer:
         )
         self._checkpoints.write(Snapshot(facts._asdict(), arrays, self._held_out[0].evaluations))
 
-    def _settle_checkpoint(self, wait: bool = False) -> None:
+    def _settle_checkpoint(self, wait: bool = False, then: str = "the run goes on and tries again later") -> None:
         assert self._checkpoints is not None
         failure = self._checkpoints.settle(wait)
         if failure is not None:
-            self._reporter.warn(f"a checkpoint could not be written, the run goes on and tries again later: {failure}")
+            self._reporter.warn(f"a checkpoint could not be written, {then}: {failure}")
 
     def close(self) -> None:
         """End workers and displays, whatever happened."""
