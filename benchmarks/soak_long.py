@@ -318,6 +318,7 @@ def main() -> None:
     if arguments.life is not None:
         report.make_reporter = lambda: Counting(arguments.life)
         sys.exit(cli.main(arguments.arguments))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # what was begun and mounted is ended
     start, steps = time.monotonic(), arguments.steps or int(STEPS_PER_MINUTE * arguments.minutes)
     with tempfile.TemporaryDirectory() as name, small_disk(Path(name) / "disk") as is_small:
         folder, pressure = Path(name), None

@@ -20,13 +20,13 @@ import pytest
 from test_cli import run as command
 from test_training import EVERY_METHOD, learnt_bytes, small
 
-from diaster import checkpoint, training
+from diaster import checkpoint, training, workers
 from diaster import learner as learner_module
 from diaster.checkpoint import DIRECTORY, generations
 from diaster.config import build_config
 from diaster.errors import DiasterError, Stopped
 from diaster.lock import LOCK, RunLock
-from diaster.records import CONFIG, METADATA, read_metadata
+from diaster.records import CONFIG, METADATA, read_metadata, read_progress
 from diaster.report import Progress, Silent
 from diaster.run import Run
 from diaster.training import resume_training, run_training
@@ -117,6 +117,30 @@ def test_a_run_can_be_cut_off_again_and_again(half: Path, halves: tuple[Path, An
 def test_a_run_that_was_cut_off_before_its_first_checkpoint_begins_anew(half: Path, halves: tuple[Path, Any]) -> None:
     shutil.rmtree(half / DIRECTORY)
     assert learnt_bytes(resume_training(half, Silent())) == halves[1]
+
+
+class StoppingInEvaluation(StoppingAt):
+    """Sends the signal as soon as the environments of the first evaluation are stepped."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(-1)
+        evaluate = workers.evaluation_episodes
+
+        def interrupted(*arguments: Any) -> Any:
+            monkeypatch.undo()
+            os.kill(os.getpid(), self.number)
+            return evaluate(*arguments)
+
+        monkeypatch.setattr(workers, "evaluation_episodes", interrupted)
+
+
+def test_a_signal_in_an_evaluation_waits_for_its_end_and_changes_no_byte(
+    tmp_path: Path, halves: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Stopped, match="stopped at step 132;"):  # the first chunk that ends at 120 or later
+        run_training(config_of(), tmp_path / "run", StoppingInEvaluation(monkeypatch))
+    assert read_progress(tmp_path / "run")["step"].tolist() == [132]
+    assert learnt_bytes(resume_training(tmp_path / "run", Silent())) == halves[1]
 
 
 def test_a_run_that_was_cut_off_when_its_settings_alone_were_written_begins_anew(
