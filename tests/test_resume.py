@@ -177,6 +177,19 @@ def test_an_environment_whose_observations_have_changed_is_named(half: Path, mon
         resume_training(half, Silent())
 
 
+def test_a_run_that_goes_on_with_other_cores_or_versions_says_that_its_bytes_may_differ(half: Path) -> None:
+    found = read_metadata(half)
+    other = {**found, "cores": 4096, "versions": {**found["versions"], "jax": "0.0.1"}}
+    (half / METADATA).write_text(json.dumps(other))
+    reporter = Copying(half)
+    resume_training(half, reporter)
+    said = [sentence for sentence in reporter.warnings if "bytes" in sentence]
+    assert said == [
+        f"the run was begun with cores 4096 (now {found['cores']}) and jax 0.0.1 (now {jax.__version__}); it goes on, "
+        "but may not end with the same bytes."
+    ]
+
+
 def test_a_seed_that_went_back_before_the_run_was_cut_off_keeps_its_random_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,12 +23,12 @@ from diaster.checkpoint import DIRECTORY, Checkpoint, CheckpointWriter, Snapshot
 from diaster.collect import CollectorState, Handling
 from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, build_config, validate, write_toml
 from diaster.envs import describe_env, find_horizon, import_modules, make_env
-from diaster.errors import DiasterError, Stopped
+from diaster.errors import DiasterError, Stopped, printable
 from diaster.evaluate import HeldOut, diagnose, return_statistics
 from diaster.files import Form, check_tensors, damaged, tensor_bytes
 from diaster.interruption import Interruption
 from diaster.learner import Learner, LearnerSnapshot
-from diaster.machine import check_memory, describe_machine, find_device, use_compilation_cache
+from diaster.machine import check_memory, describe_machine, differences, find_device, use_compilation_cache
 from diaster.records import CONFIG, DONE, Row, RunWriter, free_directory, read_config
 from diaster.registry import check_pair, make_agent, make_decomposer
 from diaster.replay import refill_store, store_bytes
@@ -100,7 +100,8 @@ def _train_in(
     device = find_device(config.device)
     capacity = ring_rows(config)
     check_memory(config, spec, capacity, device)
-    writer = RunWriter(out, config, describe_machine(device), is_resumed)
+    machine = describe_machine(device)
+    writer = RunWriter(out, config, machine, is_resumed)
     use_compilation_cache()
     board = Board(out) if tensorboard else None
     with jax.default_device(device), Interruption() as interruption:
@@ -108,12 +109,21 @@ def _train_in(
         try:
             writer.claim()
             if is_resumed:
+                warn_of_another_machine(differences(writer.before, machine), reporter)
                 trainer.restore()
             trainer.run()
         finally:
             trainer.close()
             writer.release()
     return Run(out)
+
+
+def warn_of_another_machine(changes: Sequence[str], reporter: Reporter) -> None:
+    """Rounding depends on it: with other threads or another version sums are taken in another order."""
+    if changes:
+        *others, last = changes
+        text = printable(f"{', '.join(others)} and {last}" if others else last)  # the directory may be a stranger's
+        reporter.warn(f"the run was begun with {text}; it goes on, but may not end with the same bytes.")
 
 
 class Trainer:
