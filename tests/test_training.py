@@ -373,7 +373,7 @@ def test_a_seed_never_goes_back_to_nets_that_have_diverged_already(
         evaluate(self, end)
 
     monkeypatch.setattr(training.Trainer, "_evaluate", poison_before)
-    run = train(tmp_path / "run", steps=360)
+    run = train(tmp_path / "run")
     assert run.done
     assert sum("diverged" in line for line in capsys.readouterr().err.splitlines()) == 1
     assert all(np.isfinite(array).all() for array in read_tensors(run.path / DECOMPOSER).values())
