@@ -38,7 +38,7 @@ from diaster.types import Stream, reset_seed
 STEPS_PER_MINUTE = 27_000  # of a run, beside the other one, on 2 cores
 CHUNK, INTERVAL, CAPACITY, EVALUATE = 100, 2000, 20_000, 2500
 SETTINGS = [
-    "Flaky-v0", "--import=flaky", "--isolate-envs", "--step-seconds=5", "--env-retries=10", "--workers=0",
+    "Flaky-v0", "--import=flaky", "--isolate-envs", "--step-seconds=10", "--env-retries=10", "--workers=0",
     f"--chunk-steps={CHUNK}", "--warmup-steps=1000", f"--checkpoint-every={INTERVAL}", f"--replay.capacity={CAPACITY}",
     "--learner.hidden=64", "--learner.batch-size=64", "--learner.every=2", "--decomposer.hidden=32",
     f"--evaluation.every={EVALUATE}", "--evaluation.episodes=3",
@@ -285,10 +285,25 @@ def table_of_memory(lives: dict[str, Life]) -> bool:
     return bool(drifts) and max(drifts) <= FLAT
 
 
+def rows_of(run: Path) -> list[dict[str, str]]:
+    with (run / "progress.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def say_what_differs(whole: Path, half: Path) -> None:
+    """The first row that differs, and whether faults do: a sound step that took too long looks like one."""
+    for mine, theirs in zip(rows_of(whole), rows_of(half), strict=False):
+        differing = [f"{name} {mine[name]} and {theirs[name]}" for name in mine if mine[name] != theirs[name]]
+        if differing:
+            print(f"in peace and killed differ first at step {mine['step']}: {', '.join(differing)}")
+            break
+    counts = [(rows[-1]["faults"], expected_faults(rows).total()) for rows in map(rows_of, (whole, half))]
+    print("faults, and those to be expected: in peace {} and {}, killed {} and {}".format(*counts[0], *counts[1]))
+
+
 def verdict(soak: Soak, steps: int) -> bool:
     """Print whether anything was lost."""
-    with (soak.half / "progress.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(soak.half)
     faults, expected = int(float(rows[-1]["faults"])), expected_faults(rows)
     evaluated = [int(row["step"]) for row in rows]
     places = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
@@ -304,6 +319,8 @@ def verdict(soak: Soak, steps: int) -> bool:
     print(f"\nfaults: {faults}; to be expected: {dict(sorted(expected.items()))}")
     for sentence, is_so in held.items():
         print(f"{'yes' if is_so else 'NO '}  {sentence}")
+    if not same_results(soak.whole, soak.half):
+        say_what_differs(soak.whole, soak.half)
     return all(held.values())
 
 

@@ -322,6 +322,27 @@ def test_a_stop_whose_checkpoint_cannot_be_written_says_where_resume_goes_on(
     assert reporter.warnings[-1].startswith("a checkpoint could not be written, resume goes back to an earlier one: ")
 
 
+def test_a_disk_that_was_full_for_longer_than_the_replay_reaches_back_costs_no_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"replay": {"capacity": 170}}
+    whole = run_training(config_of(**settings), tmp_path / "whole", Silent())
+    write, tries = checkpoint.write_atomically, []
+
+    def full(path: Path, content: bytes) -> None:
+        if path.name == "state-2.safetensors" and len(tries) < 5:
+            tries.append(path)
+            raise DiasterError(f"'{path}' cannot be written: No space left on device.")
+        write(path, content)
+
+    monkeypatch.setattr(checkpoint, "write_atomically", full)
+    with pytest.raises(Stopped):
+        run_training(config_of(**settings), tmp_path / "half", StoppingAt(198))
+    assert len(tries) == 5
+    assert generations(tmp_path / "half" / DIRECTORY) == [2, 1]
+    assert learnt_bytes(resume_training(tmp_path / "half", Silent())) == learnt_bytes(whole)
+
+
 class Filling(Copying):
     """Fills a file system after one step and makes room after another."""
 
