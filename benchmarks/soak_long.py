@@ -359,6 +359,8 @@ def main() -> None:
         print(f"| checkpoints lost to it | {sum(life.lost_checkpoints for life in lives)} |")
         print(f"| results put off because of it | {sum(life.log.count('results could not') for life in lives)} |")
         print(f"| sessions that could not begin or end because of it | {soak.refused} |")
+        moody = sum(life.log.count("does not repeat itself") for life in lives)
+        print(f"| episodes under way that could not be brought back | {moody} |")
         print(f"| steps of a run; repeated in all | {steps:,}; {sum(repeated):,} |")
         print(f"| repeated by a resumption: median, most | {statistics.median(repeated):,.0f}, {repeated[-1]:,} |")
         flat = table_of_memory({"in peace": soak.in_peace, **{str(n): life for n, life in enumerate(soak.lives, 1)}})
