@@ -282,6 +282,8 @@ def table_of_memory(lives: dict[str, Life]) -> bool:
             f"{statistics.median(own) / MEBI:.0f} | {max(own) / MEBI:.0f} | {drifts[-1]:.1%} | "
             f"{environments / MEBI:.0f} |"
         )
+    if not drifts:
+        print("no process lived long enough for its memory to be judged")
     return bool(drifts) and max(drifts) <= FLAT
 
 
