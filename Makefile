@@ -12,8 +12,8 @@ FIGURES := performance summary cut-points step-reward proxy-reward heatmap credi
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv test check format browser-test ray-test bench peers synthetic soak cartpole watch-repair results \
-	figures-small constraints clean
+.PHONY: help demo venv test check format browser-test ray-test bench peers synthetic soak soak-long cartpole watch-repair \
+	results figures-small constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ synthetic: venv ## recover known step rewards from totals alone, default and pap
 
 soak: venv ## kill runs at random moments, resume them and compare all bytes (at most ten minutes)
 	$(BIN)/python benchmarks/soak.py
+
+soak-long: venv ## the same on a flaky environment and a disk that fills up, with its memory (an hour; root)
+	$(BIN)/python benchmarks/soak_long.py
 
 cartpole: venv ## episodic CartPole-v1 with Diaster and DQN, five seeds (under five minutes)
 	$(BIN)/diaster train CartPole-v1 --agent dqn --steps 60000 --seeds 5 --decomposer.updates 50 \

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 TINY = [
-    "--steps=4000", "--chunk-steps=70", "--warmup-steps=300", "--checkpoint-every=70", "--quiet", "--workers=0",
+    "--steps=4000", "--chunk-steps=70", "--warmup-steps=300", "--checkpoint-every=70", "--workers=0",
     "--learner.hidden=16", "--learner.batch-size=16", "--learner.every=4",
     "--evaluation.every=500", "--evaluation.episodes=2",
 ]  # fmt: skip
@@ -44,19 +44,35 @@ def diaster(*arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "diaster", *arguments], stderr=subprocess.PIPE)
 
 
+def how_to_go_on(run: Path, arguments: list[str]) -> list[str]:
+    """What to give to diaster next: the run resumed, or begun where it has not been yet."""
+    if (run / "config.toml").exists():
+        return ["resume", str(run)]
+    shutil.rmtree(run, ignore_errors=True)  # killed between making the directory and writing to it
+    return [*arguments, "--out", str(run)]
+
+
+def same_results(one: Path, other: Path) -> bool:
+    return all((one / result).read_bytes() == (other / result).read_bytes() for result in RESULTS)
+
+
 def finish(process: subprocess.Popen[bytes]) -> None:
     _, err = process.communicate()
     if process.returncode:
         sys.exit(f"exit code {process.returncode}: {err.decode()}")
 
 
+def is_moment(run: Path, deadline: float, while_writing: bool) -> bool:
+    """Whether to kill now: after the deadline, and on demand when a file of a checkpoint is half written then."""
+    late = time.monotonic() - deadline
+    return late > 0.0 and (not while_writing or late > 20.0 or any(run.glob("checkpoint/.*")))
+
+
 def kill(process: subprocess.Popen[bytes], run: Path, seconds: float, while_writing: bool) -> bool:
     """Kill it after so many seconds, or when a file of a checkpoint is half written then. False: it was faster."""
     deadline = time.monotonic() + seconds
-    latest = deadline + 20.0
     while process.poll() is None:
-        is_time = time.monotonic() > deadline
-        if is_time and (not while_writing or time.monotonic() > latest or any(run.glob("checkpoint/.*"))):
+        if is_moment(run, deadline, while_writing):
             process.send_signal(signal.SIGKILL)
             process.communicate()
             return True
@@ -69,22 +85,19 @@ def soak(name: str, flags: list[str], kills: int, folder: Path, chance: random.R
     """Whether runs that were killed end with the bytes of one that was not."""
     whole, half = folder / "whole", folder / "half"
     arguments = ["train", *flags, *TINY]
-    finish(diaster(*arguments, "--out", str(whole)))
+    finish(diaster(*arguments, "--out", str(whole), "--quiet"))
     done = in_writing = 0
     same = True
     while done < kills:  # a run that ended too soon is begun again
         shutil.rmtree(half, ignore_errors=True)
         while not (half / "DONE").exists():
-            begun = (half / "config.toml").exists()
-            if half.exists() and not begun:  # killed between making the directory and writing to it
-                shutil.rmtree(half)
-            process = diaster("resume", str(half), "--quiet") if begun else diaster(*arguments, "--out", str(half))
+            process = diaster(*how_to_go_on(half, arguments), "--quiet")
             while_writing = done % 2 == 1
             if done == kills:
                 finish(process)
             elif kill(process, half, chance.uniform(1.0, 8.0), while_writing):
                 done, in_writing = done + 1, in_writing + while_writing
-        same &= all((whole / result).read_bytes() == (half / result).read_bytes() for result in RESULTS)
+        same &= same_results(whole, half)
     print(f"| {name:<24} | {done:>5} | {in_writing:>13} | {'the same' if same else 'DIFFERENT':<9} |", flush=True)
     return same
 

@@ -129,6 +129,62 @@ def test_what_could_not_be_written_is_in_the_next_one(tmp_path: Path, monkeypatc
     assert generations(tmp_path / "checkpoint") == [2, 1]
 
 
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """No state can be written until this is undone; what is written before it can."""
+    put = checkpoint.write_atomically
+
+    def write_atomically(path: Path, content: bytes) -> None:
+        if path.name.startswith("state"):
+            raise DiasterError(f"'{path}' cannot be written: No space left on device.")
+        put(path, content)
+
+    monkeypatch.setattr(checkpoint, "write_atomically", write_atomically)
+    return monkeypatch
+
+
+def test_a_checkpoint_that_could_not_be_written_leaves_nothing_behind(
+    tmp_path: Path, full_disk: pytest.MonkeyPatch
+) -> None:
+    writer = writer_in(tmp_path)
+    writer.add_episodes([[episode(3)]])
+    writer.add_evaluation(0, [[EvaluationEpisode(episode(4), None)]])
+    assert "No space left" in (write(writer, evaluations=(0,)) or "")
+    assert list((tmp_path / "checkpoint").iterdir()) == []
+    full_disk.undo()
+    assert write(writer, evaluations=(0,)) is None
+    before = sorted((tmp_path / "checkpoint").iterdir())
+    assert len(before) == 4
+    writer.close()
+
+
+def test_while_nothing_can_be_written_no_more_waits_than_the_ring_holds(
+    tmp_path: Path, full_disk: pytest.MonkeyPatch
+) -> None:
+    # One seed goes on while the disk is full, so far that the ring has dropped what was written before; one does not.
+    writer = writer_in(tmp_path, n_seeds=2)
+    full_disk.undo()
+    writer.add_episodes([[episode(5, -1.0)], [episode(4)]])
+    assert write(writer) is None
+    full_disk.setattr(checkpoint, "write_atomically", lambda path, _: (_ for _ in ()).throw(OSError(28, "full")))
+    sizes = []
+    for number in range(30):
+        writer.add_episodes([[episode(5, number)], []])
+        writer.add_evaluation(number, [[EvaluationEpisode(episode(4), None)], []])
+        assert write(writer, evaluations=(number,)) is not None
+        sizes.append(writer.new_bytes)
+    assert max(sizes) == sizes[-1] <= CAPACITY * 3 * 4
+    assert list(writer._new_evaluations) == [29]
+    full_disk.undo()
+    assert write(writer) is None
+    writer.close()
+    found, _ = read(tmp_path, n_seeds=2)
+    alive = CAPACITY // 6  # episodes of six rows
+    assert [e.episode_return for e in found.episodes[0]] == [0.5 + n for n in range(30 - alive, 30)]
+    assert found.first == [EpisodeNumbers(31 - alive, 6 * (31 - alive), 5 * (31 - alive)), EpisodeNumbers()]
+    assert [same(e, episode(4)) for e in found.episodes[1]] == [True]
+
+
 def test_counting_goes_on_from_a_checkpoint_that_was_read(tmp_path: Path) -> None:
     writer = writer_in(tmp_path)
     writer.add_episodes([[episode(3), episode(30)]])

@@ -325,6 +325,27 @@ def test_an_environment_that_raises_on_the_way_back_begins_its_next_episode(para
     assert not collector_of("ToyNanStart-v0").restore(one.state())
 
 
+def test_an_environment_that_failed_on_the_way_back_is_made_anew_and_no_fault_is_counted(
+    parameters: HostParameters,
+) -> None:
+    one = collector_of()
+    one.collect(parameters, 0, 17)
+    made = iter(["ToyNanStart-v0", "Toy-v0"])
+    spec = describe_env(make_env("Toy-v0", toy_envs.HORIZON), "Toy-v0", toy_envs.HORIZON)
+    other = Collector(lambda: make_env(next(made), toy_envs.HORIZON), spec, TANH_GAUSSIAN, 0)
+    assert not other.restore(one.state())
+    assert len(other.collect(parameters, 1, 10)) == 1
+    assert other.faults()[0] == 0
+
+
+def test_sentences_name_the_step_of_the_run_also_after_it_was_resumed(parameters: HostParameters) -> None:
+    one, other = (collector_of("ToyNan-v0") for _ in range(2))
+    one.collect(parameters, 0, 12)
+    assert other.restore(one.state(), 12)
+    with pytest.raises(EnvironmentFault, match="training step 23;"):  # its 13th: two were taken again
+        other.collect(parameters, 1, 20)
+
+
 # Faults
 
 
@@ -380,3 +401,13 @@ def test_an_evaluation_goes_on_without_the_episodes_it_lost_but_not_without_all(
         evaluation_of("ToyNan-v0", parameters, n=4, retries=1)
     with pytest.raises(EnvironmentFault):
         evaluation_of("ToyNanStart-v0", parameters, n=2, retries=100)
+
+
+@pytest.mark.parametrize(("n", "retries", "kept"), [(1, 1, 1), (2, 3, 1)])
+def test_an_evaluation_that_lost_all_of_its_episodes_tries_another(
+    parameters: HostParameters, n: int, retries: int, kept: int
+) -> None:
+    made = iter(["ToyNanStart-v0"] * n + ["Toy-v0"])
+    spec = describe_env(make_env("Toy-v0", toy_envs.HORIZON), "Toy-v0", toy_envs.HORIZON)
+    rollout = Rollout(lambda: make_env(next(made), toy_envs.HORIZON), spec, "seed 0's evaluation")
+    assert len(list(evaluation_episodes(rollout, TANH_GAUSSIAN, parameters, 0, 0, n, retries))) == kept

@@ -14,17 +14,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from test_cli import run as command
 from test_training import EVERY_METHOD, learnt_bytes, small
 
-from diaster import checkpoint, training
+from diaster import checkpoint, training, workers
+from diaster import learner as learner_module
 from diaster.checkpoint import DIRECTORY, generations
 from diaster.config import build_config
 from diaster.errors import DiasterError, Stopped
 from diaster.lock import LOCK, RunLock
-from diaster.records import CONFIG, METADATA
+from diaster.records import CONFIG, METADATA, read_metadata, read_progress
 from diaster.report import Progress, Silent
 from diaster.run import Run
 from diaster.training import resume_training, run_training
@@ -117,6 +119,40 @@ def test_a_run_that_was_cut_off_before_its_first_checkpoint_begins_anew(half: Pa
     assert learnt_bytes(resume_training(half, Silent())) == halves[1]
 
 
+class StoppingInEvaluation(StoppingAt):
+    """Sends the signal as soon as the environments of the first evaluation are stepped."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(-1)
+        evaluate = workers.evaluation_episodes
+
+        def interrupted(*arguments: Any) -> Any:
+            monkeypatch.undo()
+            os.kill(os.getpid(), self.number)
+            return evaluate(*arguments)
+
+        monkeypatch.setattr(workers, "evaluation_episodes", interrupted)
+
+
+def test_a_signal_in_an_evaluation_waits_for_its_end_and_changes_no_byte(
+    tmp_path: Path, halves: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Stopped, match="stopped at step 132;"):  # the first chunk that ends at 120 or later
+        run_training(config_of(), tmp_path / "run", StoppingInEvaluation(monkeypatch))
+    assert read_progress(tmp_path / "run")["step"].tolist() == [132]
+    assert learnt_bytes(resume_training(tmp_path / "run", Silent())) == halves[1]
+
+
+def test_a_run_that_was_cut_off_when_its_settings_alone_were_written_begins_anew(
+    tmp_path: Path, halves: tuple[Path, Any]
+) -> None:
+    (tmp_path / "run").mkdir()
+    shutil.copy(halves[0] / CONFIG, tmp_path / "run")
+    resumed = resume_training(tmp_path / "run", Silent())
+    assert learnt_bytes(resumed) == halves[1]
+    assert "wall_seconds" in read_metadata(resumed.path)
+
+
 @pytest.mark.parametrize("every", ["auto", 0])
 def test_how_often_checkpoints_are_written_changes_no_byte(
     tmp_path: Path, halves: tuple[Path, Any], every: int | str
@@ -132,6 +168,47 @@ def test_an_environment_that_does_not_repeat_itself_begins_a_new_episode_and_the
     assert resumed.done
     said = [sentence for sentence in reporter.warnings if "does not repeat itself" in sentence]
     assert [sentence.split(" does")[0] for sentence in said] == [f"the environment of seed {n}" for n in (3, 5)]
+
+
+def test_an_environment_whose_observations_have_changed_is_named(half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    describe = training.describe_env
+    monkeypatch.setattr(training, "describe_env", lambda *given: describe(*given)._replace(obs_dim=5))
+    with pytest.raises(DiasterError, match=r"'Toy-v0' has 5 observations and 2 actions now, and had 3 and 2 when"):
+        resume_training(half, Silent())
+
+
+def test_a_run_that_goes_on_with_other_cores_or_versions_says_that_its_bytes_may_differ(half: Path) -> None:
+    found = read_metadata(half)
+    other = {**found, "cores": 4096, "versions": {**found["versions"], "jax": "0.0.1"}}
+    (half / METADATA).write_text(json.dumps(other))
+    reporter = Copying(half)
+    resume_training(half, reporter)
+    said = [sentence for sentence in reporter.warnings if "bytes" in sentence]
+    assert said == [
+        f"the run was begun with cores 4096 (now {found['cores']}) and jax 0.0.1 (now {jax.__version__}); it goes on, "
+        "but may not end with the same bytes."
+    ]
+
+
+def test_a_seed_that_went_back_before_the_run_was_cut_off_keeps_its_random_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = learner_module.Learner.fit_agent
+
+    def poisoned(self: Any, ready: Any, first_update: int, n_updates: int) -> Any:
+        metrics = fit(self, ready, first_update, n_updates)
+        if first_update == 19:
+            lost = jax.tree.map(lambda leaf: leaf * np.nan if leaf.dtype == np.float32 else leaf, self.state.agent)
+            self.state = self.state._replace(agent=lost)
+        return metrics
+
+    monkeypatch.setattr(learner_module.Learner, "fit_agent", poisoned)
+    reporter = Copying(tmp_path)
+    whole = run_training(config_of(), tmp_path / "whole", reporter)
+    assert sum("diverged" in sentence for sentence in reporter.warnings) == 1
+    with pytest.raises(Stopped):
+        run_training(config_of(), tmp_path / "half", StoppingAt(165))
+    assert learnt_bytes(resume_training(tmp_path / "half", Silent())) == learnt_bytes(whole)
 
 
 # Generations, damage, versions
@@ -232,6 +309,40 @@ def test_checkpoints_that_cannot_be_written_stop_nothing_and_are_tried_again(
     assert learnt_bytes(resume_training(copy_of(whole.path, 165), Silent())) == halves[1]
 
 
+def test_a_stop_whose_checkpoint_cannot_be_written_says_where_resume_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise DiasterError(f"'{path}' cannot be written: No space left on device.")
+
+    monkeypatch.setattr(checkpoint, "write_atomically", full)
+    reporter = StoppingAt(33)
+    with pytest.raises(Stopped):
+        run_training(config_of(), tmp_path / "run", reporter)
+    assert reporter.warnings[-1].startswith("a checkpoint could not be written, resume goes back to an earlier one: ")
+
+
+def test_a_disk_that_was_full_for_longer_than_the_replay_reaches_back_costs_no_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"replay": {"capacity": 170}}
+    whole = run_training(config_of(**settings), tmp_path / "whole", Silent())
+    write, tries = checkpoint.write_atomically, []
+
+    def full(path: Path, content: bytes) -> None:
+        if path.name == "state-2.safetensors" and len(tries) < 5:
+            tries.append(path)
+            raise DiasterError(f"'{path}' cannot be written: No space left on device.")
+        write(path, content)
+
+    monkeypatch.setattr(checkpoint, "write_atomically", full)
+    with pytest.raises(Stopped):
+        run_training(config_of(**settings), tmp_path / "half", StoppingAt(198))
+    assert len(tries) == 5
+    assert generations(tmp_path / "half" / DIRECTORY) == [2, 1]
+    assert learnt_bytes(resume_training(tmp_path / "half", Silent())) == learnt_bytes(whole)
+
+
 class Filling(Copying):
     """Fills a file system after one step and makes room after another."""
 
@@ -240,13 +351,10 @@ class Filling(Copying):
         self.full, self.free = full, free
 
     def advance(self, progress: Progress) -> None:
-        ballast = self.run / "ballast"
         if progress.step == self.full:
-            with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-                while True:
-                    file.write(bytes(4096))
+            fill(self.run)
         if progress.step == self.free:
-            ballast.unlink()
+            (self.run / "ballast").unlink()
 
 
 @pytest.fixture
@@ -262,11 +370,33 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_that_is_full_for_a_while_costs_warnings_and_no_byte(small_disk: Path, halves: tuple[Path, Any]) -> None:
     reporter = Filling(small_disk, full=80, free=198)
-    run = run_training(config_of(), small_disk / "run", reporter)
+    run = run_training(config_of(), small_disk / "run", reporter, tensorboard=True)
     assert learnt_bytes(run) == halves[1]
     assert any("a checkpoint could not be written" in sentence for sentence in reporter.warnings)
     assert any("results could not be written" in sentence for sentence in reporter.warnings)
+    assert any("TensorBoard's files have to wait" in sentence for sentence in reporter.warnings)
     assert all("No space left" in sentence for sentence in reporter.warnings if "could not be" in sentence)
+
+
+def fill(folder: Path) -> Path:
+    """A file that leaves no room for another byte."""
+    ballast = folder / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    return ballast
+
+
+def test_a_run_that_is_resumed_on_a_full_disk_is_a_sentence_and_loses_nothing(
+    small_disk: Path, half: Path, halves: tuple[Path, Any]
+) -> None:
+    run = shutil.copytree(half, small_disk / "run")
+    ballast = fill(small_disk)
+    with pytest.raises(DiasterError, match="No space left"):
+        resume_training(run, Silent())
+    assert not (run / LOCK).exists()
+    ballast.unlink()
+    assert learnt_bytes(resume_training(run, Silent())) == halves[1]
 
 
 # One process for one directory

@@ -132,3 +132,10 @@ def test_a_run_with_discrete_actions_speaks_the_environments_numbers(tmp_path: P
             loaded.step_reward(np.zeros(3), nameless)
     statistics, _ = loaded.evaluate(episodes=2)[0]
     assert np.isfinite(statistics.return_mean)
+
+
+def test_an_evaluation_after_the_run_survives_the_faults_that_the_run_would(tmp_path: Path) -> None:
+    run = diaster.train("ToyCrashes-v0", out=tmp_path / "run", isolate_envs=True, **TINY)  # at its 13th step
+    with pytest.warns(UserWarning, match="seed 0 lost 1 of 3 episodes to faults of its environment"):
+        statistics, _ = run.evaluate(episodes=3)[0]
+    assert statistics.length_mean == 10

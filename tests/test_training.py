@@ -12,7 +12,7 @@ from toy_methods import make_counting, make_remembering
 
 import diaster
 from diaster import learner as learner_module
-from diaster import registry
+from diaster import registry, training
 from diaster.config import METHOD_CONFIGS, build_config
 from diaster.errors import DiasterError
 from diaster.records import DECOMPOSER, POLICY, PROGRESS, RunWriter, read_tensors
@@ -293,6 +293,15 @@ def test_episodes_lost_to_faults_are_counted_and_reported(tmp_path: Path, capsys
     assert said[3].startswith("warning: 9 episodes were dropped because of seed 1's environment, 18 so far: ")
 
 
+def test_evaluation_episodes_lost_to_faults_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tmp_path / "run", "ToyRaises-v0", seeds=2, evaluation={"every": 240, "episodes": 3})
+    said = [line for line in capsys.readouterr().err.splitlines() if "evaluation" in line and "lost" in line]
+    assert said == [
+        f"warning: the evaluation of seed {seed} at step 240 lost 1 of its 3 episodes to faults of its environment."
+        for seed in (0, 1)
+    ]
+
+
 # Nets that diverge
 
 
@@ -343,6 +352,31 @@ def test_a_seed_that_diverges_again_and_again_ends_the_run_with_a_diagnosis(tmp_
     poison(0, *range(1, 100))
     with pytest.raises(DiasterError, match=r"seed 0 have diverged 4 times .* lower --learner.learning-rate"):
         train(tmp_path / "run")
+
+
+def test_a_seed_never_goes_back_to_nets_that_have_diverged_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate = training.Trainer._evaluate
+    poisoned: list[None] = []
+
+    def poison_before(self: Any, end: int) -> None:
+        """The decomposer is lost in the last updates before an evaluation, and the policy has not been told yet."""
+        if not poisoned:
+            poisoned.append(None)
+            learner = self._learner
+            lost = jax.tree.map(
+                lambda leaf: jax.numpy.full_like(leaf, np.nan) if leaf.dtype == np.float32 else leaf,
+                learner.state.decomposer,
+            )
+            learner.state = learner.state._replace(decomposer=lost)
+        evaluate(self, end)
+
+    monkeypatch.setattr(training.Trainer, "_evaluate", poison_before)
+    run = train(tmp_path / "run")
+    assert run.done
+    assert sum("diverged" in line for line in capsys.readouterr().err.splitlines()) == 1
+    assert all(np.isfinite(array).all() for array in read_tensors(run.path / DECOMPOSER).values())
 
 
 def test_a_seed_that_went_back_draws_other_random_numbers(tmp_path: Path, poison: Any) -> None:

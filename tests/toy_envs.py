@@ -1,5 +1,6 @@
 """Tiny environments for the tests, registered when this module is imported (`--import toy_envs`)."""
 
+import ctypes
 import os
 import signal
 import time
@@ -209,6 +210,8 @@ class BrokenToy(Toy):
             os.kill(os.getpid(), signal.SIGSEGV)
         if self.fault == "hang":
             time.sleep(60)
+        if self.fault == "hang in C":
+            ctypes.PyDLL(None).sleep(60)  # no other thread of Python runs meanwhile
         if self.fault == "raise":
             raise RuntimeError("the toy fell off the table")
         if self.fault == "nan observation":
@@ -283,5 +286,6 @@ register("ToyShape", BrokenToy, fault="shape", at=13)
 register("ToyDies", BrokenToy, fault="die", at=13)
 register("ToyCrashes", BrokenToy, fault="crash", at=13)
 register("ToyHangs", BrokenToy, fault="hang", at=13)
+register("ToyHangsInC", BrokenToy, fault="hang in C", at=13)
 register("ToyRaises", BrokenToy, fault="raise", at=13)
 gym.register("ToyFunction-v0", entry_point=make_toy, max_episode_steps=HORIZON)

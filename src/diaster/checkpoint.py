@@ -86,7 +86,6 @@ class _New(NamedTuple):
     first: list[EpisodeNumbers]  # of every seed
     episodes: list[list[Episode]]
     evaluations: dict[int, Sequence[Sequence[EvaluationEpisode]]]
-    n_bytes: int
 
 
 class CheckpointWriter:
@@ -125,7 +124,7 @@ class CheckpointWriter:
         """Finished episodes that entered the replay, of every seed."""
         for of_seed, new in zip(self._new_episodes, episodes, strict=True):
             of_seed.extend(new)
-            self._new_bytes += sum(episode.obs.nbytes + episode.action.nbytes for episode in new)
+            self._new_bytes += _bytes_of(new)
 
     def add_evaluation(self, number: int, episodes: Sequence[Sequence[EvaluationEpisode]]) -> None:
         """The episodes of an evaluation, of every seed."""
@@ -135,7 +134,8 @@ class CheckpointWriter:
         """Begin to write a checkpoint. The one before has to be settled."""
         assert self._writing is None, "settle() first"
         self._number += 1
-        self._taken = _New(self._numbers, self._new_episodes, self._new_evaluations, self._new_bytes)
+        evaluations = {n: new for n, new in self._new_evaluations.items() if n in snapshot.evaluations}
+        self._taken = _New(self._numbers, self._new_episodes, evaluations)
         self._numbers = [_after(first, episodes) for first, episodes in zip(*self._taken[:2], strict=True)]
         self._new_episodes, self._new_evaluations, self._new_bytes = [[] for _ in self._numbers], {}, 0
         # Episodes are packed by the thread as well: there may be hundreds of megabytes of them.
@@ -144,20 +144,22 @@ class CheckpointWriter:
     def settle(self, wait: bool = False) -> str | None:
         """Take note of a checkpoint that has been written. Returns what went wrong, if something did.
 
-        What could not be written waits for the next one.
+        What could not be written waits for the next one, as far as the ring still holds it: the disk may be full for
+        long, and memory has an end too.
         """
         if self._writing is None or not (wait or self._writing.done()):
             return None
         try:
             self._parts = self._writing.result()
             failure = None
-        except (DiasterError, OSError) as error:
+        except (DiasterError, OSError, MemoryError) as error:
             failure = str(error)
             assert self._taken is not None
-            self._numbers, episodes, evaluations, n_bytes = self._taken
-            self._new_episodes = [[*old, *new] for old, new in zip(episodes, self._new_episodes, strict=True)]
-            self._new_evaluations = {**evaluations, **self._new_evaluations}
-            self._new_bytes += n_bytes
+            for position, (first, episodes) in enumerate(zip(*self._taken[:2], strict=True)):
+                waiting = _alive(first, [*episodes, *self._new_episodes[position]], self._capacity)
+                self._numbers[position], self._new_episodes[position] = waiting
+            self._new_bytes = sum(map(_bytes_of, self._new_episodes))
+            self._new_evaluations = {**self._taken.evaluations, **self._new_evaluations}
             self._number -= 1
         self._writing = self._taken = None
         return failure
@@ -169,6 +171,13 @@ class CheckpointWriter:
     def _write(self, number: int, snapshot: Snapshot, taken: _New, ends: Sequence[EpisodeNumbers]) -> _Parts:
         refuse_link(self._directory)
         self._directory.mkdir(exist_ok=True)
+        try:
+            return self._write_parts(number, snapshot, taken, ends)
+        except (DiasterError, OSError, MemoryError):
+            remove_others(self._directory, [number - 1, number - 2])  # half a checkpoint takes room from the next
+            raise
+
+    def _write_parts(self, number: int, snapshot: Snapshot, taken: _New, ends: Sequence[EpisodeNumbers]) -> _Parts:
         end_rows = tuple(end.row for end in ends)
         replay = [
             part
@@ -183,8 +192,7 @@ class CheckpointWriter:
             replay.append(ReplayPart(self._put(f"replay-{number}.safetensors", _of_all(of_seeds)), end_rows))
         kept = {n: part for n, part in self._parts.held_out.items() if n in snapshot.evaluations}
         for n, episodes in taken.evaluations.items():
-            if n in snapshot.evaluations:
-                kept[n] = self._put(f"held-out-{n}.safetensors", _of_all(map(pack_evaluation, episodes)))
+            kept[n] = self._put(f"held-out-{n}.safetensors", _of_all(map(pack_evaluation, episodes)))
         state = self._put(f"state-{number}.safetensors", dict(snapshot.arrays))
         body = {
             "version": VERSION,
@@ -399,6 +407,7 @@ def _read_parts(directory: Path, manifest: _Manifest, n_seeds: int, capacity: in
     read = partial(_read_part, directory, most=most)
     arrays = read(manifest.state)
     first: list[EpisodeNumbers] = [EpisodeNumbers()] * n_seeds
+    ends = list(first)
     episodes: list[list[Episode]] = [[] for _ in range(n_seeds)]
     evaluations: dict[int, list[list[EvaluationEpisode]]] = {}
     try:
@@ -406,9 +415,11 @@ def _read_parts(directory: Path, manifest: _Manifest, n_seeds: int, capacity: in
             found = read(part.part)
             for position in range(n_seeds):
                 of_seed = _of_seed(found, position)
-                if not episodes[position]:
-                    first[position] = EpisodeNumbers(*of_seed["first"].tolist())
-                episodes[position] += unpack_episodes(of_seed)
+                start, new = EpisodeNumbers(*of_seed["first"].tolist()), unpack_episodes(of_seed)
+                if start != ends[position]:  # what was between them has been dropped by the ring, and all before it
+                    first[position], episodes[position] = start, []
+                episodes[position] += new
+                ends[position] = _after(start, new)
             if len(part.end_rows) != n_seeds:
                 raise ValueError("it is of another number of seeds")
         for number, kept in manifest.parts.held_out.items():
@@ -437,6 +448,10 @@ def _after(first: EpisodeNumbers, episodes: Sequence[Episode]) -> EpisodeNumbers
     for episode in episodes:
         first = first.after(episode.length)
     return first
+
+
+def _bytes_of(episodes: Sequence[Episode]) -> int:
+    return sum(episode.obs.nbytes + episode.action.nbytes for episode in episodes)
 
 
 def _of_all(of_seeds: Iterable[Arrays]) -> Arrays:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 
 from diaster.interruption import SIGNALS
 
+LAST_SECONDS = 3.0  # for a child to end by itself when the line has been closed
+PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
+
 
 def start_child(
     module: str, variables: Mapping[str, str] | None = None, output: int | None = None
 ) -> tuple[subprocess.Popen[bytes], Connection]:
-    """Run `python -m module` with the number of a file to talk through as its argument.
+    """Run `python -m module`, which talks to us through what `line_to_the_parent` gives it.
 
     Not by multiprocessing: a user's script needs no `__main__` guard. What it prints goes to `output`, an open file, if
     one is given.
@@ -25,8 +32,10 @@ def start_child(
     # BLAS reads this when it is loaded; one observation is too little work for more than one thread.
     own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     environment = {**os.environ, **own, **(variables or {})}
+    # What dies with its parent on Linux does so with the thread that started it: only the main one lasts to the end.
+    lasts = threading.current_thread() is threading.main_thread()
     process = subprocess.Popen(
-        [sys.executable, "-m", module, str(theirs.fileno())],
+        [sys.executable, "-m", module, str(theirs.fileno()), "lasts" if lasts else "may end"],
         pass_fds=[theirs.fileno()],
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -38,7 +47,22 @@ def start_child(
     return process, Connection(ours.detach())
 
 
-def leave_signals_to_the_parent() -> None:
-    """A batch system signals every process; the main one decides when this one ends, by closing the line."""
+def line_to_the_parent() -> Connection:
+    """The other end, in the child; from now on it leaves signals to its parent and ends when that does."""
+    handle, starter = int(sys.argv[1]), sys.argv[2]
+    # A batch system signals every process; the main one decides when this one ends, by closing the line.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    if sys.platform == "linux" and starter == "lasts":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_end_with_the_line, args=(handle,), daemon=True).start()
+    return Connection(handle)
+
+
+def _end_with_the_line(handle: int) -> None:
+    """An environment may hang when the parent dies; only C code that lets no thread of Python run outlasts this."""
+    poll = select.poll()
+    poll.register(handle, 0)  # its end alone
+    poll.poll()
+    time.sleep(LAST_SECONDS)
+    os._exit(1)

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -303,7 +304,9 @@ def evaluate(argv: Sequence[str]) -> None:
         raise DiasterError("no run directory was given; e.g. diaster evaluate runs/hopper.")
     from diaster.run import load
 
-    results = load(arguments.run).evaluate(arguments.episodes, arguments.seed)
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+        results = load(arguments.run).evaluate(arguments.episodes, arguments.seed)
     if arguments.json:
         # A number without a meaning is null: NaN is not JSON.
         rows = {

@@ -54,7 +54,7 @@ class Rollout:
     def __init__(self, make: MakeEnv, spec: EnvSpec, role: str) -> None:
         self._make, self._spec, self._role = make, spec, role
         self._env: Env | None = None
-        self._steps = 0
+        self.steps = 0  # of the run so far, for sentences
         self._obs: list[FloatArray] = []
         self._actions: list[FloatArray] = []
         self.info: dict[str, Any] = {}
@@ -74,7 +74,7 @@ class Rollout:
     def step(self, action: FloatArray) -> tuple[FloatArray, Episode | None]:
         """The next observation and, where it was the last one, the finished episode."""
         assert self._env is not None, "reset first"
-        self._steps += 1
+        self.steps += 1
         try:
             obs, reward, terminated, truncated, self.info = self._env.step(self._spec.to_env(action))
         except DiasterError:
@@ -126,7 +126,7 @@ class Rollout:
 
     def _sentence(self, what: str) -> str:
         return (
-            f"the environment '{self._spec.id}' {what} {self._role} step {self._steps}; "
+            f"the environment '{self._spec.id}' {what} {self._role} step {self.steps}; "
             "check the environment at that step."
         )
 
@@ -201,24 +201,25 @@ class Collector:
             return CollectorState(*counts, *empty, hidden)
         return CollectorState(*counts, *self._rollout.under_way(), hidden)
 
-    def restore(self, state: CollectorState) -> bool:
-        """Bring the environment back by taking the episode's actions again from its reset.
+    def restore(self, state: CollectorState, steps: int = 0) -> bool:
+        """Bring the environment back by taking the episode's actions again from its reset, after so many steps in all.
 
         Returns whether that led through the same observations, bit by bit. If not, the episode is dropped and the
-        next one begins afresh.
+        next one begins in a new environment.
         """
         self._episodes, self._faults, self._in_a_row = state.episodes, state.faults, state.in_a_row
         self._obs, self._hidden_rewards = None, []
-        if len(state.obs) == 0:
-            return True
-        try:
-            if not self._take_again(state):
-                return False
-        except DiasterError:
-            return False
-        self._obs = state.obs[-1]
-        self._hidden_rewards = state.hidden_reward.tolist()
-        return True
+        is_same = len(state.obs) == 0
+        if not is_same:
+            with contextlib.suppress(DiasterError):
+                is_same = self._take_again(state)
+            if is_same:
+                self._obs = state.obs[-1]
+                self._hidden_rewards = state.hidden_reward.tolist()
+            else:
+                self._rollout.close()
+        self._rollout.steps = steps
+        return is_same
 
     def _take_again(self, state: CollectorState) -> bool:
         number = state.episodes - 1
@@ -241,15 +242,19 @@ def evaluation_episodes(
     n_episodes: int,
     retries: int = 0,
 ) -> Iterator[EvaluationEpisode]:
-    """Deterministic episodes of an evaluation, each from a seed of its own; some may be lost to faults, but not all."""
-    faults = 0
-    for number in range(n_episodes):
+    """Deterministic episodes of an evaluation, each from a seed of its own; some may be lost to faults.
+
+    Where all of them were, others follow until one ends well or the faults are too many.
+    """
+    faults = number = 0
+    while number < n_episodes or faults == number:
         start = reset_seed(seed, Stream.EVALUATE_RESET, evaluation, number)
+        number += 1
         try:
             yield _evaluation_episode(rollout, policy, parameters, start)
         except EnvironmentFault:
             faults += 1
-            if faults > retries or faults == n_episodes:
+            if faults > retries:
                 raise
             rollout.close()
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 import gymnasium as gym
 
-from diaster.children import leave_signals_to_the_parent, start_child
+from diaster.children import line_to_the_parent, start_child
 from diaster.envs import TRUE_REWARD, import_modules, make_env, one_line
 from diaster.errors import DiasterError
 
@@ -65,7 +64,6 @@ class IsolatedEnv:
 
 def serve(connection: Connection) -> None:
     """Make the environment and answer until the other side closes: a seed is a reset, all else an action."""
-    leave_signals_to_the_parent()
     env: gym.Env[Any, Any] | None = None
     with contextlib.suppress(EOFError, OSError):
         env_json, horizon, imports = connection.recv()
@@ -88,4 +86,4 @@ def serve(connection: Connection) -> None:
 
 
 if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])))
+    serve(line_to_the_parent())

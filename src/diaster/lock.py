@@ -48,8 +48,9 @@ class RunLock:
                 os.close(handle)
                 continue
             text = f"process {os.getpid()} on {platform.node()} since {time.strftime('%Y-%m-%d %H:%M:%S')}"
-            os.ftruncate(handle, 0)
-            os.write(handle, text.encode())
+            with contextlib.suppress(OSError):  # a full disk has no room for the owner's name; the lock holds without
+                os.ftruncate(handle, 0)
+                os.write(handle, text.encode())
             self._handle = handle
 
     def release(self) -> None:

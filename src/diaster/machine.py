@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -114,9 +114,25 @@ def describe_machine(device: jax.Device) -> dict[str, Any]:
         "versions": {"python": platform.python_version(), **versions},
         "device": device.device_kind,
         "platform": device.platform,
-        "cores": os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What a run's bytes depend on beside its settings, where two records differ in it. `before` may be any JSON."""
+
+    def facts(record: Mapping[str, Any]) -> dict[str, Any]:
+        versions = record.get("versions")
+        own = {name: record[name] for name in ("platform", "device", "cores") if name in record}
+        return {**own, **(versions if isinstance(versions, Mapping) else {})}
+
+    present = facts(now)
+    return [
+        f"{name} {value} (now {present.get(name, 'none')})"
+        for name, value in facts(before).items()
+        if value != present.get(name)
+    ]
 
 
 def git_commit() -> str | None:

@@ -112,6 +112,7 @@ class RunWriter:
     def __init__(self, path: Path, config: RunConfig, metadata: Mapping[str, Any], is_resumed: bool = False) -> None:
         self.path = path
         self.rows: list[Row] = []
+        self.before: Mapping[str, Any] = {}  # the metadata of a run that is resumed
         self._config, self._metadata = config, dict(metadata)
         self._made: list[Path] = []
         self._unwritten: tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]] | None = None
@@ -129,10 +130,11 @@ class RunWriter:
                 self._made.append(folder)
         self._missing = []
         self._lock.take()
-        if self._is_resumed:
-            self._metadata = {**read_metadata(self.path), "resumed": self._metadata}
-        else:
+        if not self._is_resumed:
             write_atomically(self.path / CONFIG, write_toml(self._config).encode())
+        elif os.path.lexists(self.path / METADATA):  # else it was cut off here, with its settings written alone
+            self.before = read_metadata(self.path)
+            self._metadata = {**self.before, "resumed": self._metadata}
         self._write_metadata({})
 
     def keep(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,9 +14,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from diaster.acting import HostParameters
-from diaster.collect import Rollout, evaluation_episodes
+from diaster.collect import Handling, MakeEnv, Rollout, evaluation_episodes
 from diaster.config import RunConfig
-from diaster.envs import Env, describe_env, find_horizon, import_modules, make_env, raw_observation_space
+from diaster.envs import Env, describe_env, find_horizon, gym_spec, import_modules, make_env, raw_observation_space
 from diaster.errors import DiasterError
 from diaster.evaluate import Diagnostics, ReturnStatistics, diagnose, return_statistics
 from diaster.files import Form, check_finite, is_file
@@ -25,6 +26,7 @@ from diaster.registry import make_agent, make_decomposer
 from diaster.reward_model import GROUP, RewardModel
 from diaster.trees import is_recorded, leaf_names
 from diaster.types import EnvSpec, EvaluationEpisode, FloatArray
+from diaster.workers import isolated
 
 # Evaluations after the run draw their episodes from numbers that no evaluation during it can have.
 AFTER_THE_RUN = 1_000_000
@@ -126,7 +128,10 @@ class Run:
         return self._raw_space
 
     def evaluate(self, episodes: int = 10, seed: int | None = None) -> dict[int, tuple[ReturnStatistics, Diagnostics]]:
-        """Fresh deterministic episodes of every seed (or of one): their returns, and how well r̂ explains them."""
+        """Fresh deterministic episodes of every seed (or of one): their returns, and how well r̂ explains them.
+
+        Environments are treated as the run has treated them; a warning says how many episodes their faults have cost.
+        """
         if episodes < 1:
             raise DiasterError(f"{episodes} episodes were asked for; at least one is needed.")
         self._check_memory()
@@ -144,15 +149,22 @@ class Run:
             )
 
     def _evaluate_one(self, seed: int, episodes: int) -> tuple[ReturnStatistics, Diagnostics]:
-        position = self._position(seed)
-        rollout = Rollout(partial(make_env, self.config.env, self._horizon), self.spec, f"seed {seed}'s evaluation")
+        position, config = self._position(seed), self.config
+        make: MakeEnv = partial(make_env, config.env, self._horizon)
+        if config.isolate_envs:
+            handling = Handling(step_seconds=config.step_seconds)
+            make = isolated(gym_spec(config.env).to_json(), self._horizon, config.imports, handling)
+        rollout = Rollout(make, self.spec, f"seed {seed}'s evaluation")
         try:
             acting, parameters = self._agent.acting, self._parameters(position)
             seen: list[EvaluationEpisode] = list(
-                evaluation_episodes(rollout, acting, parameters, seed, AFTER_THE_RUN, episodes)
+                evaluation_episodes(rollout, acting, parameters, seed, AFTER_THE_RUN, episodes, config.env_retries)
             )
         finally:
             rollout.close()
+        if len(seen) < episodes:
+            lost = episodes - len(seen)
+            warnings.warn(f"seed {seed} lost {lost} of {episodes} episodes to faults of its environment.", stacklevel=3)
         state = self._state(position)
         rewards = self._reward_model.of_episodes(state, seen)
         return return_statistics(seen), diagnose(seen, rewards)

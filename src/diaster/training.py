@@ -24,12 +24,12 @@ from diaster.checkpoint import DIRECTORY, Checkpoint, CheckpointWriter, Snapshot
 from diaster.collect import CollectorState, Handling
 from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, build_config, validate, write_toml
 from diaster.envs import describe_env, find_horizon, import_modules, make_env
-from diaster.errors import DiasterError, Stopped
+from diaster.errors import DiasterError, Stopped, printable
 from diaster.evaluate import HeldOut, diagnose, return_statistics
 from diaster.files import Form, check_tensors, damaged, tensor_bytes
 from diaster.interruption import Interruption
 from diaster.learner import Learner, LearnerSnapshot
-from diaster.machine import check_memory, describe_machine, find_devices, use_compilation_cache
+from diaster.machine import check_memory, describe_machine, differences, find_devices, use_compilation_cache
 from diaster.records import CONFIG, DONE, Row, RunWriter, free_directory, read_config
 from diaster.registry import check_pair, make_agent, make_decomposer
 from diaster.replay import refill_store, store_bytes
@@ -102,7 +102,8 @@ def _train_in(
     devices = find_devices(config.device, config.devices)
     capacity = ring_rows(config)
     check_memory(config, spec, capacity, devices)
-    writer = RunWriter(out, config, describe_machine(devices[0]), is_resumed)
+    machine = describe_machine(devices[0])
+    writer = RunWriter(out, config, machine, is_resumed)
     use_compilation_cache()
     board = Board(out) if tensorboard else None
     with jax.default_device(devices[0]), Interruption() as interruption:
@@ -110,12 +111,21 @@ def _train_in(
         try:
             writer.claim()
             if is_resumed:
+                warn_of_another_machine(differences(writer.before, machine), reporter)
                 trainer.restore()
             trainer.run()
         finally:
             trainer.close()
             writer.release()
     return Run(out)
+
+
+def warn_of_another_machine(changes: Sequence[str], reporter: Reporter) -> None:
+    """Rounding depends on it: with other threads or another version sums are taken in another order."""
+    if changes:
+        *others, last = changes
+        text = printable(f"{', '.join(others)} and {last}" if others else last)  # the directory may be a stranger's
+        reporter.warn(f"the run was begun with {text}; it goes on, but may not end with the same bytes.")
 
 
 class Trainer:
@@ -260,6 +270,7 @@ class Trainer:
         for position, counts in enumerate(facts.collectors):
             of_seed: dict[str, Any] = {name: arrays.pop(f"collector.{position}.{name}") for name in COLLECTOR_ARRAYS}
             collectors.append(CollectorState(**dict(zip(COLLECTOR_COUNTS, counts, strict=True)), **of_seed))
+            self._refuse_another_environment(collectors[-1])
         good = {name: arrays.pop(f"good.{name}") for name in self._good}
         check_tensors(good, {name: expected[name] for name in self._good}, directory)
         check_tensors(arrays, expected, directory)
@@ -269,7 +280,7 @@ class Trainer:
         ]
         self._learner.restore(LearnerSnapshot(arrays, facts.label_age), stores, facts.divergences)
         self._good, self._divergences = good, facts.divergences
-        self._fleet.start(Request("restore", collectors))
+        self._fleet.start(Request("restore", collectors, 0, chunk_ends(config)[facts.chunk]))
         for seed, is_same in zip(config.seeds, self._fleet.finish(), strict=True):
             if not is_same:
                 self._reporter.warn(
@@ -292,6 +303,16 @@ class Trainer:
         if self._checkpoints is not None:
             self._checkpoints.go_on_from(checkpoint)
 
+    def _refuse_another_environment(self, state: CollectorState) -> None:
+        """Its package may have changed since; nets and replay are of no use to an environment of other sizes."""
+        sizes, before = (self._spec.obs_dim, self._spec.action_dim), (state.obs.shape[1], state.action.shape[1])
+        if sizes != before:
+            raise DiasterError(
+                f"'{self._spec.id}' has {sizes[0]} observations and {sizes[1]} actions now, and had {before[0]} and "
+                f"{before[1]} when '{self._writer.path}' was trained; resume it with the version of the environment's "
+                "package that it was begun with."
+            )
+
     def _keep_checkpoint(self, chunk: int, before: int, end: int) -> None:
         """Write a checkpoint where one is due, or where the run has been asked to stop; then it stops."""
         stop = self._interruption.signal
@@ -303,7 +324,7 @@ class Trainer:
             if stop is not None or (self._is_due and not self._checkpoints.is_busy):
                 self._write_checkpoint(chunk)
             if stop is not None:
-                self._settle_checkpoint(wait=True)
+                self._settle_checkpoint(wait=True, then="resume goes back to an earlier one")
         if stop is not None:
             self._writer.keep()
             how = "go on with" if self._checkpoints is not None else "without checkpoints it begins anew with"
@@ -355,11 +376,11 @@ class Trainer:
         )
         self._checkpoints.write(Snapshot(facts._asdict(), arrays, self._held_out[0].evaluations))
 
-    def _settle_checkpoint(self, wait: bool = False) -> None:
+    def _settle_checkpoint(self, wait: bool = False, then: str = "the run goes on and tries again later") -> None:
         assert self._checkpoints is not None
         failure = self._checkpoints.settle(wait)
         if failure is not None:
-            self._reporter.warn(f"a checkpoint could not be written, the run goes on and tries again later: {failure}")
+            self._reporter.warn(f"a checkpoint could not be written, {then}: {failure}")
 
     def close(self) -> None:
         """End workers and displays, whatever happened."""
@@ -368,8 +389,6 @@ class Trainer:
         self._reporter.close()
         if self._checkpoints is not None:
             self._checkpoints.close()
-        if self._board is not None:
-            self._board.close()
 
     @property
     def _ready(self) -> NDArray[np.bool_]:
@@ -416,7 +435,7 @@ class Trainer:
         self._finish_evaluation()
         due, self._due = self._due, None
         policies = self._sound_policies()
-        self._good = self._learner.net_arrays()
+        self._keep_good_nets()
         self._evaluators.start(Request("evaluate", policies, self._evaluations, self._config.evaluation.episodes))
         states = [self._learner.decomposer_state(position) for position in range(len(policies))]
         self._under_way = EvaluationUnderWay(due, states, *self._tensors())
@@ -430,6 +449,7 @@ class Trainer:
         due, finished = under_way.due, self._evaluators.finish()
         if self._checkpoints is not None:
             self._checkpoints.add_evaluation(self._evaluations, finished)
+        self._report_lost_evaluations(due.step, finished)
         rows: list[Row] = []
         metrics = mean_metrics(due.metrics)
         for position, episodes in enumerate(finished):
@@ -456,7 +476,10 @@ class Trainer:
         self._reporter.evaluated(rows)
         self._warn_of_poor_fit(due.step, rows)
         if self._board is not None:
-            self._board.add(rows)
+            try:
+                self._board.add(rows)
+            except DiasterError as error:
+                self._reporter.warn(f"TensorBoard's files have to wait for the next evaluation: {error}")
 
     def _sound_policies(self) -> list[HostParameters]:
         """The policies. A seed whose nets have diverged goes back to the last evaluation, with other random numbers.
@@ -468,6 +491,15 @@ class Trainer:
             if not policy.is_finite:
                 self._go_back(position)
         return policies if all(policy.is_finite for policy in policies) else self._learner.policies()
+
+    def _keep_good_nets(self) -> None:
+        """Keep the nets to go back to; those of a seed in which a number is lost already do not take their place."""
+        arrays = self._learner.net_arrays()
+        lost = np.any([np.isnan(array.reshape(len(array), -1)).any(1) for array in arrays.values()], axis=0)
+        for position in np.flatnonzero(lost):
+            for name, array in arrays.items():
+                array[position] = self._good[name][position]
+        self._good = arrays
 
     def _go_back(self, position: int) -> None:
         self._divergences[position] += 1
@@ -495,6 +527,15 @@ class Trainer:
                 self._reporter.warn(
                     f"{new} episode{plural} dropped because of seed {self._config.seeds[position]}'s environment, "
                     f"{count} so far: {sentence or 'before the run was resumed.'}"
+                )
+
+    def _report_lost_evaluations(self, end: int, finished: Sequence[Sequence[Any]]) -> None:
+        wanted = self._config.evaluation.episodes
+        for seed, episodes in zip(self._config.seeds, finished, strict=True):
+            if len(episodes) < wanted:
+                self._reporter.warn(
+                    f"the evaluation of seed {seed} at step {end} lost {wanted - len(episodes)} of its {wanted} "
+                    "episodes to faults of its environment."
                 )
 
     def _warn_of_poor_fit(self, end: int, rows: Sequence[Row]) -> None:

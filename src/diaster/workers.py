@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from functools import partial
 from multiprocessing.connection import Connection
@@ -20,7 +19,7 @@ import gymnasium as gym
 from threadpoolctl import threadpool_limits
 
 from diaster.acting import POLICIES, HostParameters, HostPolicy
-from diaster.children import leave_signals_to_the_parent, start_child
+from diaster.children import line_to_the_parent, start_child
 from diaster.collect import ORDINARY, Collector, CollectorState, Handling, MakeEnv, Rollout, evaluation_episodes
 from diaster.envs import gym_spec, import_modules, make_env
 from diaster.errors import DiasterError
@@ -42,7 +41,8 @@ class Job(NamedTuple):
 class Request(NamedTuple):
     """Collect so many steps, or evaluate so many episodes, with one policy per seed of the worker.
 
-    `state` asks where every collector stands, `faults` for what it dropped; `restore` brings them to such states.
+    `state` asks where every collector stands, `faults` for what it dropped; `restore` brings them to such states, after
+    so many steps.
     """
 
     kind: str  # "collect" | "evaluate" | "state" | "faults" | "restore"
@@ -89,7 +89,7 @@ class SeedEnvs:
         if request.kind == "faults":
             return collector.faults()
         if isinstance(given, CollectorState):
-            return collector.restore(given)
+            return collector.restore(given, request.amount)
         if request.kind == "collect":
             return collector.collect(given, request.number, request.amount)
         assert given is not None, "an evaluation needs a policy"
@@ -259,7 +259,6 @@ def _is_portable(env_id: str) -> bool:
 
 def serve(connection: Connection) -> None:
     """A worker's life: make the environments, answer requests, end when the other side closes."""
-    leave_signals_to_the_parent()
     job: Job = connection.recv()
     envs: SeedEnvs | None = None
     try:
@@ -284,4 +283,4 @@ def serve(connection: Connection) -> None:
 
 
 if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])))
+    serve(line_to_the_parent())
