@@ -1,9 +1,11 @@
-"""How fast the whole loop is: environment steps per second, beside SBX's plain SAC in the same run.
+"""How fast the whole loop is: environment steps per second, beside other libraries' plain SAC in the same run.
 
-    make bench                                                   # 2 CPU cores: Hopper-v5, one seed, against SBX
-    python benchmarks/throughput.py --seeds 5 --steps 60000      # a GPU machine: five seeds together
+    make bench                                                      # 2 CPU cores: Hopper-v5, one seed, against SBX
+    python benchmarks/throughput.py --peers sbx sb3                 # and against Stable-Baselines3
+    python benchmarks/throughput.py --env HalfCheetah-v5            # episodes that all last 1000 steps
+    python benchmarks/throughput.py --seeds 5 --steps 60000 --count-from 30000 --repeat 1      # a GPU, five seeds
 
-Speed is taken after the first evaluation, over whole chunks, later evaluations included. Both sides alternate and the
+Speed is taken after the first evaluation, over whole chunks, later evaluations included. All sides alternate and the
 median of the repetitions counts, because machines are shared and noisy.
 """
 
@@ -43,10 +45,10 @@ start_up = imported + run.metadata["seconds_to_first_learning"]
 print(json.dumps({"speed": speed, "start_up": start_up, "device": run.metadata["device"]}))
 """
 
-SBX = """
+PEER = """
 import json, sys, time
 import gymnasium as gym
-from sbx import SAC
+from LIBRARY import SAC
 from stable_baselines3.common.callbacks import BaseCallback
 
 class Marks(BaseCallback):
@@ -61,6 +63,8 @@ marks = [mark for mark in Marks.marks if mark[0] >= int(sys.argv[3])]
 print(json.dumps({"speed": (marks[-1][0] - marks[0][0]) / (marks[-1][1] - marks[0][1])}))
 """
 
+PEERS = {"sbx": ("sbx", "SBX"), "sb3": ("stable_baselines3", "Stable-Baselines3")}  # module, name
+
 
 def measure(script: str, *arguments: str, cache: Path | None = None) -> dict[str, float | str]:
     environment = {**os.environ, **({"XDG_CACHE_HOME": str(cache)} if cache else {})}
@@ -72,8 +76,8 @@ def measure(script: str, *arguments: str, cache: Path | None = None) -> dict[str
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def has_sbx() -> bool:
-    return subprocess.run([sys.executable, "-c", "import sbx"], capture_output=True, check=False).returncode == 0
+def is_installed(module: str) -> bool:
+    return subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
 
 
 def main() -> None:
@@ -81,6 +85,7 @@ def main() -> None:
     parser.add_argument("--env", default="Hopper-v5")
     parser.add_argument("--steps", type=int, default=12_000, help="environment steps per seed and repetition")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=["sbx"], help="only beside one seed")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument(
         "--count-from",
@@ -91,9 +96,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.steps < arguments.count_from + 800:
         parser.error(f"--steps has to be at least {arguments.count_from + 800}: see --count-from")
-    ours, theirs, starts = [], [], []
+    ours, starts = [], []
     device = "?"
-    with_sbx = arguments.seeds == 1 and has_sbx()
+    peers = [peer for peer in arguments.peers if arguments.seeds == 1 and is_installed(PEERS[peer][0])]
+    theirs: dict[str, list[float]] = {peer: [] for peer in peers}
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder) / "cache"
         for repetition in range(arguments.repeat):
@@ -112,10 +118,10 @@ def main() -> None:
             ours.append(float(result["speed"]))
             starts.append(float(result["start_up"]))
             device = str(result["device"])
-            if with_sbx:
-                theirs.append(
-                    float(measure(SBX, arguments.env, str(arguments.steps), str(arguments.count_from))["speed"])
-                )
+            for peer in peers:
+                script = PEER.replace("LIBRARY", PEERS[peer][0])
+                result = measure(script, arguments.env, str(arguments.steps), str(arguments.count_from))
+                theirs[peer].append(float(result["speed"]))
     start = time.perf_counter()
     subprocess.run([sys.executable, "-m", "diaster", "--help"], capture_output=True, check=True)
     help_seconds = time.perf_counter() - start
@@ -124,10 +130,10 @@ def main() -> None:
         ("machine", f"{device}, {os.cpu_count()} cores"),
         (f"diaster + SAC, {arguments.env}, {arguments.seeds} seed(s)", f"{statistics.median(ours):,.0f} steps/s"),
     ]
-    if theirs:
-        ratio = statistics.median(ours) / statistics.median(theirs)
+    for peer, speeds in theirs.items():
+        ratio = statistics.median(ours) / statistics.median(speeds)
         rows += [
-            ("SBX's plain SAC on dense rewards", f"{statistics.median(theirs):,.0f} steps/s"),
+            (f"{PEERS[peer][1]}'s plain SAC on dense rewards", f"{statistics.median(speeds):,.0f} steps/s"),
             ("ratio", f"{ratio:.2f}"),
         ]
     rows.append(("start-up to the first learning step, cold cache", f"{starts[0]:.1f} s"))

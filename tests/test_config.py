@@ -459,6 +459,7 @@ SMALL = [
     ("warmup_steps", 0),
     ("chunk_steps", 0),
     ("checkpoint_every", -1),
+    ("devices", 0),
     ("workers", -1),
     ("env_retries", -1),
     ("decomposer.hidden", 0),

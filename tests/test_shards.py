@@ -29,8 +29,8 @@ def noted(self, decomposer, agent, spec, seeds, capacity, batch_size, device):
 learner.Learner.__init__ = noted
 settings = dict(
     steps=200, seeds=5, imports=("toy_envs",), workers=0, chunk_steps=40, warmup_steps=80, device="cpu",
-    method="rrd", agent="ddpg",  # quick to compile, which every device does anew
-    decomposer={"hidden": 8}, learner={"hidden": 8, "batch_size": 16}, evaluation={"every": 120, "episodes": 2},
+    method="uniform", agent="ddpg",  # quick to compile, which every device does anew
+    learner={"hidden": 8, "batch_size": 16}, evaluation={"every": 120, "episodes": 2},
 )
 one = diaster.train("Toy-v0", out="one", **settings)
 places.clear()

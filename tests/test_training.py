@@ -357,12 +357,12 @@ def test_a_seed_that_diverges_again_and_again_ends_the_run_with_a_diagnosis(tmp_
 def test_a_seed_never_goes_back_to_nets_that_have_diverged_already(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    evaluate = training.Trainer._evaluate
+    start = training.Trainer._start_evaluation
     poisoned: list[None] = []
 
-    def poison_before(self: Any, end: int) -> None:
+    def poison_before(self: Any) -> None:
         """The decomposer is lost in the last updates before an evaluation, and the policy has not been told yet."""
-        if not poisoned:
+        if self._due is not None and not poisoned:
             poisoned.append(None)
             learner = self._learner
             lost = jax.tree.map(
@@ -370,9 +370,9 @@ def test_a_seed_never_goes_back_to_nets_that_have_diverged_already(
                 learner.state.decomposer,
             )
             learner.state = learner.state._replace(decomposer=lost)
-        evaluate(self, end)
+        start(self)
 
-    monkeypatch.setattr(training.Trainer, "_evaluate", poison_before)
+    monkeypatch.setattr(training.Trainer, "_start_evaluation", poison_before)
     run = train(tmp_path / "run")
     assert run.done
     assert sum("diverged" in line for line in capsys.readouterr().err.splitlines()) == 1

@@ -141,7 +141,7 @@ def _gru_forward_for_gradient(hidden: Linear, projected: Array, start: Array) ->
 
 def _gru_backward(saved: Any, d_states: Array) -> tuple[Linear, Array, None]:
     hidden, projected, start, states, gates_hidden = saved
-    is_start = start.at[0].set(True)[..., None]
+    is_start = jnp.asarray(start).at[0].set(True)[..., None]
     before = jnp.where(is_start, 0.0, jnp.concatenate([jnp.zeros_like(states[:1]), states[:-1]]))
     reset, update, candidate, new_hidden = _gru_gates(projected, gates_hidden)
     # How each step's state follows its gates; the loop below only has to multiply.

@@ -56,6 +56,7 @@ class Lines(Silent):
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._clock = Clock(0)
+        self._outlook: Outlook | None = None
 
     def start(self, config: RunConfig, spec: EnvSpec, step: int = 0) -> None:
         self._clock = Clock(config.steps * len(config.seeds), step * len(config.seeds))
@@ -65,7 +66,7 @@ class Lines(Silent):
 
     def advance(self, progress: Progress) -> None:
         self._clock.tick(progress.step * self._seeds)
-        if outlook := self._outlook.after(progress.step):
+        if self._outlook is not None and (outlook := self._outlook.after(progress.step)):
             self._say(outlook)
 
     def evaluated(self, rows: Sequence[Row]) -> None:
@@ -96,6 +97,7 @@ class Bar(Silent):
             transient=True,
         )
         self._clock = Clock(0)
+        self._outlook: Outlook | None = None
 
     def start(self, config: RunConfig, spec: EnvSpec, step: int = 0) -> None:
         self._clock = Clock(config.steps * len(config.seeds), step * len(config.seeds))
@@ -109,7 +111,7 @@ class Bar(Silent):
         self._clock.tick(progress.step * self._seeds)
         state = f"return {number(progress.training_return)}  fit {short(progress.fit_r2)}  {self._clock.text()}"
         self._bar.update(self._task, completed=progress.step, state=state)
-        if outlook := self._outlook.after(progress.step):
+        if self._outlook is not None and (outlook := self._outlook.after(progress.step)):
             self._bar.console.print(outlook, highlight=False)
 
     def evaluated(self, rows: Sequence[Row]) -> None:
