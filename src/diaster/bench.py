@@ -157,15 +157,14 @@ class Marks(Silent):
 
 
 def whole_loop(config: RunConfig, steps: int) -> Sequence[Row]:
-    """Train for so many steps, and count from the first evaluation on: then all is compiled."""
-    # Later evaluations are counted: one for as many steps as in a real run, but at least one.
-    every = min(config.evaluation.every, max(config.chunk_steps, steps // 3))
+    """Train for so many steps, and count once all is compiled. The one evaluation is at the end: they are rare."""
+    warmup = min(1000, steps // 10)
     short = dataclasses.replace(
         config,
         steps=steps,
-        warmup_steps=min(1000, steps // 10),
+        warmup_steps=warmup,
         checkpoint_every=0,
-        evaluation=dataclasses.replace(config.evaluation, every=every),
+        evaluation=dataclasses.replace(config.evaluation, every=steps),
     )
     noted = Marks()
     with tempfile.TemporaryDirectory() as folder:
@@ -173,12 +172,12 @@ def whole_loop(config: RunConfig, steps: int) -> Sequence[Row]:
         run = run_training(short, Path(folder) / "run", noted)
         first = run.metadata["seconds_to_first_learning"]
         seconds = time.perf_counter() - start
-    marks = [mark for mark in noted.marks if mark[0] > every + config.chunk_steps]
+    marks = [mark for mark in noted.marks if mark[0] > warmup + 2 * config.chunk_steps]
     rows = [("start-up to the first learning step", "–" if first is None else f"{first:.1f} s")]
     if len(marks) > 1:
         speed = len(config.seeds) * (marks[-1][0] - marks[0][0]) / (marks[-1][1] - marks[0][1])
         per_seed = speed / len(config.seeds)
-        rows.append((f"the whole loop, {config.env}, seeds added up", f"{speed:,.0f} steps/s"))
+        rows.append((f"the whole loop but evaluations, {config.env}, seeds added up", f"{speed:,.0f} steps/s"))
         rows.append(("300,000 steps of every seed take about", _duration(300_000 / per_seed)))
     rows.append(("this measurement of the loop took", f"{seconds:.0f} s"))
     return rows
