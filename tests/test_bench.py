@@ -57,9 +57,9 @@ def test_the_loops_speed_is_taken_when_all_is_compiled(monkeypatch: pytest.Monke
         return Trained()
 
     monkeypatch.setattr("diaster.bench.run_training", pretend)
-    rows = dict(whole_loop(small(), 1000))
+    rows = dict(whole_loop(small(), 1010))
     assert rows["the whole loop but evaluations, Toy-v0, seeds added up"] == "40 steps/s"
-    assert rows["300,000 steps of every seed take about"] == "4.2 hours"
+    assert rows["300,000 steps of every seed take about"] == "4:10:00"
     assert rows["start-up to the first learning step"] == "4.0 s"
     [config] = asked
-    assert (config.steps, config.warmup_steps, config.checkpoint_every, config.evaluation.every) == (1000, 100, 0, 1000)
+    assert (config.steps, config.warmup_steps, config.checkpoint_every, config.evaluation.every) == (1000, 80, 0, 1000)

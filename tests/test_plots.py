@@ -1,41 +1,11 @@
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from made_runs import make_run
 
-from diaster.config import build_config, write_toml
 from diaster.errors import DiasterError
 from diaster.plots import Curve, learning_curve, plot_learning_curves, terminal_curve
-from diaster.records import COLUMNS, CONFIG, PROGRESS, progress_csv
-
-
-def make_run(
-    path: Path,
-    returns: Mapping[int, Sequence[float]],
-    env: str = "Toy-v0",
-    preset: str = "default",
-    method: str = "diaster",
-) -> Path:
-    """A run directory as far as plots need one: seed → returns, evaluated every 100 steps."""
-    path.mkdir()
-    config = build_config(preset, env=env, seeds=tuple(returns) or (0,), method=method)
-    (path / CONFIG).write_text(write_toml(config), encoding="utf-8")
-    longest = max(map(len, returns.values()), default=0)
-    rows = [
-        {
-            **dict.fromkeys(COLUMNS, float("nan")),
-            "step": 100 * (n + 1),
-            "seed": seed,
-            "episodes": n,
-            "return_mean": of[n],
-        }
-        for n in range(longest)
-        for seed, of in returns.items()
-        if n < len(of)
-    ]
-    (path / PROGRESS).write_text(progress_csv(rows), encoding="utf-8")
-    return path
 
 
 def curve_of(*mean: float) -> Curve:

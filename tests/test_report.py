@@ -195,3 +195,10 @@ def test_a_run_that_is_taken_up_again_does_not_count_what_it_did_before(clock_ti
     assert [outlook.after(step) for step in (1000, 1200)] == [None, None]
     clock_time.now += 1.0
     assert (outlook.after(1400) or "").startswith("about 0:03 to go at 200 steps/s")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (3599, "59:59"), (7384, "2:03:04"), (354_240, "4.1 days")]
+)
+def test_times_are_short(seconds: float, text: str) -> None:
+    assert report.duration(seconds) == text

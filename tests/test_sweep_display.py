@@ -10,7 +10,7 @@ from rich.console import Console
 from test_sweep_status import cell
 
 from diaster.sweep.cell import Ended
-from diaster.sweep.display import EventLines, LiveTable, clock, counts, plain_table, row_of
+from diaster.sweep.display import EventLines, LiveTable, counts, plain_table, row_of
 from diaster.sweep.status import Status
 
 
@@ -64,13 +64,6 @@ def test_when_nothing_is_left_no_time_is() -> None:
     status = Status(Path("none"), {"a": cell()}, 1)
     status.ended("a", Ended(), 1.0)
     assert counts(status) == "1 done"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (3599, "59:59"), (7384, "2:03:04"), (354_240, "4.1 days")]
-)
-def test_times_are_short(seconds: float, text: str) -> None:
-    assert clock(seconds) == text
 
 
 def test_columns_are_aligned() -> None:

@@ -54,7 +54,10 @@ def test_a_record_that_is_missing_or_damaged_is_as_good_as_none(content: bytes |
 
 
 def test_a_record_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
-    Status(tmp_path / "none", {"a": cell()}, 1).started("a")
+    status = Status(tmp_path / "none", {"a": cell()}, 1)
+    status.started("a")
+    assert status.count("running") == 1
+    assert not (tmp_path / "none").exists()
 
 
 def test_time_left_is_that_of_all_cells_at_so_many_a_time_but_no_less_than_that_of_the_longest(status: Status) -> None:

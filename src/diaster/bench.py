@@ -22,7 +22,7 @@ from diaster.envs import find_horizon, import_modules
 from diaster.learner import Learner
 from diaster.machine import find_devices, peak_memory, use_compilation_cache
 from diaster.registry import make_agent, make_decomposer
-from diaster.report import Progress, Silent
+from diaster.report import Progress, Silent, duration
 from diaster.schedule import updates_due
 from diaster.training import resolve, run_training
 from diaster.types import EnvSpec, Episode
@@ -77,8 +77,7 @@ def bench(config: RunConfig, length: int, loop_seconds: float = LOOP_SECONDS) ->
             # Forward and backward through the cut episodes, and forward through whole ones for the differences.
             rows.append(("of three such rows, reached", f"{100 * 3 * length * floor / parts.decomposer:.0f} %"))
         if loop_seconds > 0:
-            steps = LEAST_LOOP + int(0.7 * learning / n_seeds * loop_seconds)
-            rows += whole_loop(config, steps)
+            rows += whole_loop(config, LEAST_LOOP + int(0.7 * learning / n_seeds * loop_seconds))
     return rows
 
 
@@ -157,8 +156,10 @@ class Marks(Silent):
 
 
 def whole_loop(config: RunConfig, steps: int) -> Sequence[Row]:
-    """Train for so many steps, and count once all is compiled. The one evaluation is at the end: they are rare."""
-    warmup = min(1000, steps // 10)
+    """Train for about so many steps, and count once all is compiled; the one evaluation is at the end."""
+    # Whole chunks: another number of updates would be compiled anew, in the middle of what is timed.
+    chunk = config.chunk_steps
+    steps, warmup = (chunk * max(1, n // chunk) for n in (steps, min(1000, steps // 10)))
     short = dataclasses.replace(
         config,
         steps=steps,
@@ -172,17 +173,12 @@ def whole_loop(config: RunConfig, steps: int) -> Sequence[Row]:
         run = run_training(short, Path(folder) / "run", noted)
         first = run.metadata["seconds_to_first_learning"]
         seconds = time.perf_counter() - start
-    marks = [mark for mark in noted.marks if mark[0] > warmup + 2 * config.chunk_steps]
+    marks = [mark for mark in noted.marks if mark[0] > warmup + 2 * chunk]
     rows = [("start-up to the first learning step", "–" if first is None else f"{first:.1f} s")]
     if len(marks) > 1:
         speed = len(config.seeds) * (marks[-1][0] - marks[0][0]) / (marks[-1][1] - marks[0][1])
         per_seed = speed / len(config.seeds)
         rows.append((f"the whole loop but evaluations, {config.env}, seeds added up", f"{speed:,.0f} steps/s"))
-        rows.append(("300,000 steps of every seed take about", _duration(300_000 / per_seed)))
+        rows.append(("300,000 steps of every seed take about", duration(300_000 / per_seed)))
     rows.append(("this measurement of the loop took", f"{seconds:.0f} s"))
     return rows
-
-
-def _duration(seconds: float) -> str:
-    minutes = seconds / 60.0
-    return f"{minutes / 60.0:.1f} hours" if minutes > 90 else f"{max(minutes, 0.1):.1f} minutes"

@@ -12,6 +12,8 @@ from diaster.config import RunConfig
 from diaster.records import Row
 from diaster.types import EnvSpec
 
+DAY = 24 * 60 * 60
+
 
 class Progress(NamedTuple):
     """Where a run stands."""
@@ -172,7 +174,9 @@ class Clock:
 
 
 def duration(seconds: float) -> str:
-    """Hours, minutes and seconds, as a clock shows them."""
+    """2:03:04, or 3:04, or 4.1 days."""
+    if seconds > 2 * DAY:
+        return f"{seconds / DAY:.1f} days"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

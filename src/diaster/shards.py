@@ -65,8 +65,8 @@ class ShardedLearner:
         return _concatenated([learner.decomposer_tree() for learner in self.learners])
 
     def decomposer_state(self, position: int) -> Any:
-        learner, inside = self._of(position)
-        return learner.decomposer_state(inside)
+        learner, span = self._of(position)
+        return learner.decomposer_state(position - span.start)
 
     def net_arrays(self) -> dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = _concatenated([learner.net_arrays() for learner in self.learners])
@@ -77,9 +77,8 @@ class ShardedLearner:
         return LearnerSnapshot(_concatenated([snapshot.arrays for snapshot in snapshots]), snapshots[0].label_age)
 
     def go_back(self, position: int, arrays: Mapping[str, NDArray[Any]], attempt: int) -> None:
-        learner, inside = self._of(position)
-        span = self._spans[self.learners.index(learner)]
-        learner.go_back(inside, {name: array[span] for name, array in arrays.items()}, attempt)
+        learner, span = self._of(position)
+        learner.go_back(position - span.start, {name: array[span] for name, array in arrays.items()}, attempt)
 
     def restore(
         self, snapshot: LearnerSnapshot, stores: Sequence[EpisodeStore], attempts: Sequence[int] | None = None
@@ -91,8 +90,8 @@ class ShardedLearner:
     def _shares(self) -> list[tuple[Learner, slice]]:
         return list(zip(self.learners, self._spans, strict=True))
 
-    def _of(self, position: int) -> tuple[Learner, int]:
-        return next((learner, position - span.start) for learner, span in self._shares() if position < span.stop)
+    def _of(self, position: int) -> tuple[Learner, slice]:
+        return next(share for share in self._shares() if position < share[1].stop)
 
     def _joined(self, metrics: Sequence[Metrics]) -> Metrics:
         """One array for all seeds, on the first device; nobody waits for it."""

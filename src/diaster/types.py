@@ -36,9 +36,8 @@ class EnvSpec(NamedTuple):
             return np.asarray(np.argmax(action, axis=-1) + self.first_action)
         unit = np.minimum(np.maximum(action, -1.0), 1.0)  # np.clip takes three times as long for a few numbers
         scaled = self.action_low + (unit + 1.0) * 0.5 * (self.action_high - self.action_low)
-        inside = np.minimum(
-            np.maximum(scaled, self.action_low), self.action_high
-        )  # rounding may lead out of the bounds
+        # Rounding may lead out of the bounds.
+        inside = np.minimum(np.maximum(scaled, self.action_low), self.action_high)
         return inside.astype(np.float32, copy=False).reshape(action.shape[:-1] + self.action_shape)
 
     def from_env(self, action: NDArray[Any]) -> FloatArray:

@@ -23,8 +23,9 @@ from diaster.interruption import Interruption
 from diaster.lock import LOCK, RunLock
 from diaster.records import CONFIG, METADATA, make_directory, read_config, read_metadata, read_progress
 from diaster.records import DONE as DONE_FILE
+from diaster.report import duration
 from diaster.sweep.cell import At, Ended, Job
-from diaster.sweep.display import Display, clock, plain_table, row_of, size
+from diaster.sweep.display import Display, plain_table, row_of, size
 from diaster.sweep.estimate import correction, estimate
 from diaster.sweep.grid import read_grid
 from diaster.sweep.launch_local import LocalLauncher, Task, Watcher
@@ -175,14 +176,16 @@ def describe_plan(plan: Plan, site: Site) -> str:
         seconds = cell.seconds if cell.seconds is not None else cell.seconds_left(factor)
         seeds = str(len(cell.config.seeds))
         sign = "" if cell.seconds is not None else "~"
-        rows.append((name, cell.state, f"{cell.config.steps:,}", seeds, sign + clock(seconds), size(cell.need.memory)))
+        rows.append(
+            (name, cell.state, f"{cell.config.steps:,}", seeds, sign + duration(seconds), size(cell.need.memory))
+        )
     table = plain_table(("cell", "state", "steps", "seeds", "time", "memory"), rows)
     n_finished = len(status.finished)
     basis = f"the speed of {counted(n_finished, 'finished cell')}" if n_finished else "rough figures of other machines"
     where = "a GPU" if site.has_gpus else counted(site.cores, "core")
     return (
         f"{table}\n{counted(len(rows), 'cell')}, {status.count(DONE)} done; {site.width} at a time, each with {where}; "
-        f"about {clock(status.seconds_left())} left (an estimate, from {basis}). Results: {plan.out}"
+        f"about {duration(status.seconds_left())} left (an estimate, from {basis}). Results: {plan.out}"
     )
 
 

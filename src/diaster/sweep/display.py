@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from diaster.report import duration
 from diaster.sweep.status import BROKEN, DONE, FAILED, RUNNING, STATES, STOPPED, TO_COME, WAITING, CellStatus, Status
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 LINES_BESIDE_THE_TABLE = 6
-DAY = 24 * 60 * 60
 
 
 class Display(Protocol):
@@ -48,7 +48,7 @@ class EventLines:
         if cell.failure:
             what += f": {cell.failure}"
         elif cell.state == DONE and cell.seconds:
-            what += f" in {clock(cell.seconds)}"
+            what += f" in {duration(cell.seconds)}"
         print(f"{what}  [{counts(status)}]", file=self._stream, flush=True)
 
     def look(self, status: Status) -> None: ...
@@ -110,8 +110,8 @@ def make_display(is_quiet: bool) -> Display:
 def row_of(cell: CellStatus, status: Status) -> tuple[str, str, str, str]:
     """State, progress, time taken and time left, for people."""
     steps = f"{cell.step:,} / {cell.config.steps:,}"
-    taken = clock(cell.seconds) if cell.seconds else ""
-    left = f"~{clock(status.seconds_left_of(cell))}" if cell.state in TO_COME else ""
+    taken = duration(cell.seconds) if cell.seconds else ""
+    left = f"~{duration(status.seconds_left_of(cell))}" if cell.state in TO_COME else ""
     return cell.state, steps, taken, left
 
 
@@ -119,16 +119,7 @@ def counts(status: Status) -> str:
     """How many cells are in which state, and how long is left."""
     parts = [f"{n} {state}" for state in STATES if (n := status.count(state))]
     left = status.seconds_left()
-    return ", ".join(parts) + (f"; about {clock(left)} left" if left else "")
-
-
-def clock(seconds: float) -> str:
-    """2:03:04, or 3:04, or 4.1 days."""
-    if seconds > 2 * DAY:
-        return f"{seconds / DAY:.1f} days"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return ", ".join(parts) + (f"; about {duration(left)} left" if left else "")
 
 
 def size(n_bytes: float) -> str:
