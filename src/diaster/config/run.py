@@ -102,7 +102,7 @@ class RunConfig:
     devices: int | Literal["all"] = 1
     """How many devices of that kind the seeds are dealt out to; all takes every one of this machine."""
     workers: int | Auto = "auto"
-    """Processes that step environments; 0 steps them in this process. The result does not depend on it."""
+    """Processes that collect, and as many that evaluate; 0 needs none. The result does not depend on it."""
     env_retries: int = 3
     """Faults of an environment in a row (it raised, died, hung, gave NaN) that are survived; episodes are dropped."""
     isolate_envs: bool = False
