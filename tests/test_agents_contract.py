@@ -178,7 +178,7 @@ def own_action(name: str, state, obs):
     """The deterministic action, by the learner's own nets."""
     agent, kind = parts_of(name)
     if agent == "sac" and kind == "continuous":
-        return nets.tanh_gaussian(state.actor, obs, jnp.zeros((len(obs), SPECS[kind].action_dim)))[0]
+        return nets.tanh_gaussian(nets.mlp(state.actor, obs), jnp.zeros((len(obs), SPECS[kind].action_dim)))[0]
     if agent in ("td3", "ddpg"):
         return jnp.tanh(nets.mlp(state.slow.actor if agent == "td3" else state.actor, obs))
     values = nets.mlp(state.net if agent == "dqn" else state.actor, obs)

@@ -335,3 +335,51 @@ def test_the_host_acts_with_the_parameters_of_each_seed() -> None:
             np.testing.assert_array_equal(weight, layer.weight[seed])
             np.testing.assert_array_equal(bias, layer.bias[seed])
     assert not np.array_equal(policies[0].layers[0][0], policies[1].layers[0][0])
+
+
+def test_policies_that_are_not_finite_are_known_by_their_seed() -> None:
+    learner = learner_of(make_counting(label=None), make_sac(SacConfig(hidden=4)), n_seeds=3)
+    assert not learner.policies_are_here()
+    assert learner.policies_are_finite().tolist() == [True] * 3
+    assert learner.policies_are_here()
+    lost = jax.tree.map(lambda leaf: leaf.at[1].set(jnp.inf), learner.state.agent.actor)
+    learner.state = learner.state._replace(agent=learner.state.agent._replace(actor=lost))
+    learner._forget_policies()
+    assert learner.policies_are_finite().tolist() == [True, False, True]
+
+
+def test_frozen_nets_stay_as_they_are_when_learning_goes_on() -> None:
+    learner = learner_of(make_counting(label=None), make_sac(SacConfig(hidden=4)))
+    fill(learner, np.random.default_rng(0), 1, 5)
+    frozen = learner.frozen()
+    before = module.net_arrays(frozen)
+    learner.fit_agent(READY, 0, 2)
+    after, now = module.net_arrays(frozen), module.net_arrays(learner.state)
+    jax.tree.map(np.testing.assert_array_equal, after, before)
+    assert any(not np.array_equal(now[name], before[name]) for name in before)
+    jax.tree.map(np.testing.assert_array_equal, module.net_arrays(module.nets_of(before, learner.state)), before)
+
+
+def test_sound_nets_are_the_new_ones_but_of_a_seed_in_which_a_number_is_lost() -> None:
+    def nets(offset: float) -> module.LearnerState:
+        arrays = {"weight": jnp.arange(6.0).reshape(3, 2) + offset, "updates": jnp.arange(3) + int(offset)}
+        return module.LearnerState(arrays, jnp.full((3,), offset))
+
+    new = nets(10.0)._replace(agent=jnp.array([10.0, jnp.nan, 10.0]))
+    chosen = module.sound_nets(new, nets(0.0))
+    np.testing.assert_array_equal(chosen.decomposer["weight"], [[10, 11], [2, 3], [14, 15]])
+    np.testing.assert_array_equal(chosen.decomposer["updates"], [10, 1, 12])
+    np.testing.assert_array_equal(chosen.agent, [10.0, 0.0, 10.0])
+
+
+def test_learning_in_the_working_form_is_learning_and_leaves_the_state_in_its_own() -> None:
+    agent = make_sac(SacConfig(hidden=4))
+    states = []
+    for form in (None, agent.working_form):
+        learner = learner_of(make_counting(label=None), agent, n_seeds=2)
+        learner._working_form = form  # as on an accelerator
+        fill(learner, np.random.default_rng(0), 1, 5, 5)
+        learner.fit_agent(np.array([True, False]), 0, 3)
+        states.append(learner.state.agent)
+    assert jax.tree.structure(states[0]) == jax.tree.structure(states[1])
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5), *states)

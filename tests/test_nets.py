@@ -87,6 +87,46 @@ def test_the_gru_scans_own_gradient_is_that_of_small_changes(n_steps):
         check_grads(lambda *x: (nets.gru_scan(*x, start) * weight).sum(), (cell, inputs), order=1, modes=["rev"])
 
 
+@pytest.mark.parametrize("n_steps", [3, 12])
+def test_rows_cut_in_two_ways_together_are_those_cut_in_each_way_and_the_gradient_is_the_firsts(n_steps):
+    rng = np.random.default_rng(n_steps)
+    start, beside = (jnp.asarray(rng.random((n_steps, 3)) < 0.3) for _ in range(2))
+    inputs = jnp.asarray(rng.normal(size=(n_steps, 3, INPUTS)), jnp.float32)
+    cell = gru_init(jax.random.key(0), INPUTS, HIDDEN)
+
+    def alone(cell, inputs):
+        states = nets.gru_scan(cell, inputs, start)
+        return (states**2).sum(), (states, nets.gru_scan(cell, inputs, beside))
+
+    def together(cell, inputs):
+        states, others = nets.gru_scan_beside(cell, inputs, start, beside)
+        return (states**2).sum() + others.sum(), (states, others)
+
+    found, expected = (
+        jit(jax.grad(function, argnums=(0, 1), has_aux=True))(cell, inputs) for function in (together, alone)
+    )
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), found, expected)
+    assert np.abs(expected[1][0] - expected[1][1]).max() > 0.01
+
+
+def test_a_perceptron_beside_another_batch_is_itself_and_so_is_its_gradient():
+    layers = mlp_init(jax.random.key(0), (3, 6, 5, 2))
+    x, beside = (jax.random.normal(jax.random.key(seed), (n, 3)) for seed, n in ((1, 7), (2, 4)))
+
+    def alone(layers, x):
+        y = nets.mlp(layers, x)
+        return (y**2).sum(), (y, nets.mlp(layers, beside))
+
+    def together(layers, x):
+        y, others = nets.mlp_beside(layers, x, beside)
+        return (y**2).sum() + others.sum(), (y, others)
+
+    found, expected = (
+        jit(jax.grad(function, argnums=(0, 1), has_aux=True))(layers, x) for function in (together, alone)
+    )
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), found, expected)
+
+
 def test_a_row_begins_with_a_zero_state_whether_or_not_its_first_step_is_flagged():
     cell = gru_init(jax.random.key(1), INPUTS, HIDDEN)
     inputs = jax.random.normal(jax.random.key(2), (8, 1, INPUTS))
@@ -143,10 +183,10 @@ def test_initial_layers_of_different_keys_and_places_differ():
     assert not np.array_equal(cell.input.weight, cell.hidden.weight)
 
 
-def constant_policy(mean, log_std):
-    """A policy that gives the same distribution for every observation of one number."""
-    bias = jnp.concatenate([jnp.asarray(mean), jnp.asarray(log_std)])
-    return (nets.Linear(jnp.zeros((1, len(bias)), bias.dtype), bias),)
+def same_outputs(n, mean, log_std):
+    """The outputs of a policy that gives the same distribution for every one of n observations."""
+    outputs = jnp.concatenate([jnp.asarray(mean), jnp.asarray(log_std)])
+    return jnp.broadcast_to(outputs, (n, len(outputs)))
 
 
 def test_the_log_probability_obeys_the_change_of_variables():
@@ -154,7 +194,7 @@ def test_the_log_probability_obeys_the_change_of_variables():
     mean, log_std = rng.normal(size=3), rng.normal(size=3) * 0.5
     noise = rng.normal(size=(200, 3))
     with float64():
-        action, log_prob = tanh_gaussian(constant_policy(mean, log_std), jnp.zeros((200, 1)), jnp.asarray(noise))
+        action, log_prob = tanh_gaussian(same_outputs(200, mean, log_std), jnp.asarray(noise))
     action, log_prob = np.asarray(action), np.asarray(log_prob)
     std = np.exp(log_std)
     raw = np.arctanh(action)
@@ -167,8 +207,7 @@ def test_the_density_of_actions_integrates_to_one():
     with float64():
         # Equal steps of the noise are unequal steps of the action: the trapezium rule over those.
         noise = jnp.linspace(-9.0, 9.0, 4001)[:, None]
-        policy = constant_policy(np.array([0.4]), np.array([-0.7]))
-        action, log_prob = tanh_gaussian(policy, jnp.zeros((4001, 1)), noise)
+        action, log_prob = tanh_gaussian(same_outputs(4001, np.array([0.4]), np.array([-0.7])), noise)
     action, density = np.asarray(action)[:, 0], np.exp(np.asarray(log_prob))
     assert np.all(np.diff(action) > 0.0)
     mass = np.sum(np.diff(action) * 0.5 * (density[1:] + density[:-1]))
@@ -177,8 +216,7 @@ def test_the_density_of_actions_integrates_to_one():
 
 def test_the_log_probability_and_its_gradient_stay_finite_far_out():
     def log_prob(mean):
-        policy = constant_policy(mean, jnp.array([0.0, 0.0]))
-        return nets.tanh_gaussian(policy, jnp.zeros((1, 1)), jnp.ones((1, 2)))[1][0]
+        return nets.tanh_gaussian(same_outputs(1, mean, jnp.array([0.0, 0.0])), jnp.ones((1, 2)))[1][0]
 
     value, gradient = jit(jax.value_and_grad(log_prob))(jnp.array([80.0, -80.0]))
     # raw = 81 and −79: −½ − ½ log 2π − 2 (log 2 − |raw|) each
@@ -189,8 +227,8 @@ def test_the_log_probability_and_its_gradient_stay_finite_far_out():
 
 def test_the_deviation_of_the_policy_is_clipped_at_both_ends():
     for log_std, clipped in ((-1000.0, acting.LOG_STD_MIN), (1000.0, acting.LOG_STD_MAX), (0.5, 0.5)):
-        policy = constant_policy(jnp.array([0.0]), jnp.array([log_std]))
-        action, log_prob = tanh_gaussian(policy, jnp.zeros((1, 1)), jnp.full((1, 1), 0.1))
+        outputs = same_outputs(1, jnp.array([0.0]), jnp.array([log_std]))
+        action, log_prob = tanh_gaussian(outputs, jnp.full((1, 1), 0.1))
         raw = np.exp(clipped) * 0.1
         assert float(action[0, 0]) == pytest.approx(np.tanh(raw), rel=1e-5)
         squash = 2.0 * (np.log(2.0) - raw - np.log1p(np.exp(-2.0 * raw)))

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 import pytest
 from test_cli import run as command
-from test_training import EVERY_METHOD, learnt_bytes, small
+from test_training import EVERY_METHOD, PoliciesFirst, learnt_bytes, small
 
 from diaster import checkpoint, training, workers
 from diaster import learner as learner_module
@@ -109,6 +109,16 @@ def test_a_run_that_was_cut_off_ends_with_the_same_bytes(tmp_path: Path, case: s
         assert learnt_bytes(resumed) == learnt_bytes(whole)
         assert not [sentence for sentence in reporter.warnings if "fit_r2" not in sentence]
         assert sorted(item.name for item in half.iterdir()) == sorted(item.name for item in whole.path.iterdir())
+
+
+def test_a_run_that_collects_ahead_can_be_cut_off_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"seeds": 2, "chunk_steps": 11, "checkpoint_every": 44}
+    whole = run_training(config_of(**settings), tmp_path / "whole", Silent())
+    first = PoliciesFirst(monkeypatch)
+    with pytest.raises(Stopped):
+        run_training(config_of(workers=2, **settings), tmp_path / "half", StoppingAt(165))
+    assert first.times >= 5
+    assert learnt_bytes(resume_training(tmp_path / "half", Silent())) == learnt_bytes(whole)
 
 
 def test_a_run_can_be_cut_off_again_and_again(half: Path, halves: tuple[Path, Any]) -> None:

@@ -86,6 +86,27 @@ def test_rewards_of_episodes_are_those_of_their_steps(name):
     assert np.abs(steps[:total]).min() > 1e-4
 
 
+@pytest.mark.parametrize("source", ["step_reward", "difference"])
+def test_rewards_of_all_seeds_together_are_those_of_each(source):
+    reward_model, _, state = model(source)
+    other = jax.tree.map(lambda leaf: leaf * 1.5 if leaf.dtype == jnp.float32 else leaf, state)
+    episodes = [held_out(episodes_of(lengths, seed=7)) for lengths in ([3, HORIZON, 1], [5])]
+    together = reward_model.of_seeds(jax.tree.map(lambda *leaves: jnp.stack(leaves), state, other), episodes)
+    for found, one, of_seed in zip(together, (state, other), episodes, strict=True):
+        for rewards, expected in zip(found, reward_model.of_episodes(one, of_seed), strict=True):
+            np.testing.assert_allclose(rewards, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_more_steps_than_one_call_takes_are_split_and_put_together_again(monkeypatch):
+    reward_model, _, state = model("step_reward")
+    episodes = held_out(episodes_of([HORIZON, 3, HORIZON]))
+    whole = reward_model.of_episodes(state, episodes)
+    monkeypatch.setattr("diaster.reward_model.BLOCK", 7)
+    split = reward_model.of_episodes(state, episodes)
+    assert [len(rewards) for rewards in split] == [HORIZON, 3, HORIZON]
+    np.testing.assert_allclose(np.concatenate(split), np.concatenate(whole), rtol=1e-5, atol=1e-5)
+
+
 def test_rewards_are_in_the_units_of_the_environment():
     automatic, decomposer, state = model("step_reward")
     fixed, _, _ = model("step_reward", 7.0)

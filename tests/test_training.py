@@ -72,6 +72,44 @@ def test_the_number_of_workers_does_not_change_a_byte(tmp_path: Path) -> None:
     assert learnt_bytes(here) == learnt_bytes(there)
 
 
+class PoliciesFirst:
+    """Lets the policies always be there before the episodes are; notes how often the next chunk was begun ahead."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.times = 0
+        may_go_ahead = training.Trainer._may_go_ahead
+
+        def come_first(trainer: Any) -> bool:
+            return bool(trainer._learner.policies_are_finite().size)
+
+        def counted(trainer: Any, *arguments: Any) -> bool:
+            may = may_go_ahead(trainer, *arguments)
+            self.times += may
+            return may
+
+        monkeypatch.setattr(training.Trainer, "_policies_come_first", come_first)
+        monkeypatch.setattr(training.Trainer, "_may_go_ahead", counted)
+
+
+def test_collecting_ahead_of_the_chunk_before_does_not_change_a_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = train(tmp_path / "here", seeds=2, chunk_steps=20)
+    first = PoliciesFirst(monkeypatch)
+    ahead = train(tmp_path / "ahead", seeds=2, chunk_steps=20, workers=2)
+    assert first.times >= 5
+    assert learnt_bytes(here) == learnt_bytes(ahead)
+
+
+def test_a_chunk_that_takes_long_is_not_collected_ahead_so_that_who_stops_need_not_wait_for_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = PoliciesFirst(monkeypatch)
+    monkeypatch.setattr(training, "SHORT_CHUNK", 0.0)
+    train(tmp_path / "run", workers=1, steps=160)
+    assert first.times == 0
+
+
 def test_how_a_total_is_spread_over_the_hidden_step_rewards_does_not_change_a_byte(tmp_path: Path) -> None:
     even, late = train(tmp_path / "even", "ToySpreadEven-v0"), train(tmp_path / "late", "ToySpreadLate-v0")
     for name in (POLICY, DECOMPOSER):
@@ -309,7 +347,7 @@ def test_evaluation_episodes_lost_to_faults_are_reported(tmp_path: Path, capsys:
 def poison(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Puts NaN into an agent's net of one seed after so many calls of its learning."""
 
-    def inject(position: int, *calls: int) -> None:
+    def inject(position: int, *calls: int, patch: pytest.MonkeyPatch = monkeypatch) -> None:
         fit, made = learner_module.Learner.fit_agent, []
 
         def fit_agent(self: Any, *arguments: Any) -> Any:
@@ -322,7 +360,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> Any:
                 self.state = self.state._replace(agent=agent)
             return metrics
 
-        monkeypatch.setattr(learner_module.Learner, "fit_agent", fit_agent)
+        patch.setattr(learner_module.Learner, "fit_agent", fit_agent)
 
     return inject
 
@@ -346,6 +384,19 @@ def test_a_seed_that_diverges_goes_back_and_the_others_keep_every_byte(
     assert sound.progress.where(seed=0).rows()[-1] == pytest.approx(
         mended.progress.where(seed=0).rows()[-1], nan_ok=True
     )
+
+
+def test_a_seed_that_diverges_while_it_collects_ahead_does_not_change_a_byte_of_that(
+    tmp_path: Path, poison: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+    for name, workers in (("here", 0), ("ahead", 2)):
+        with monkeypatch.context() as patch:
+            first = PoliciesFirst(patch) if workers else None
+            poison(1, 3, patch=patch)
+            runs.append(train(tmp_path / name, seeds=2, chunk_steps=20, workers=workers))
+    assert first is not None and first.times >= 5
+    assert learnt_bytes(runs[0]) == learnt_bytes(runs[1])
 
 
 def test_a_seed_that_diverges_again_and_again_ends_the_run_with_a_diagnosis(tmp_path: Path, poison: Any) -> None:

@@ -1,5 +1,5 @@
+import os
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -153,7 +153,7 @@ def test_an_environment_that_is_registered_by_a_function_runs_in_this_process(
 
 @pytest.mark.parametrize(
     ("cores", "seeds", "workers", "evaluators"),
-    [(2, 3, 0, 0), (8, 1, 0, 1), (8, 3, 3, 3), (3, 5, 2, 1), (16, 20, 10, 7)],
+    [(2, 3, 0, 0), (8, 1, 0, 1), (8, 3, 3, 3), (3, 5, 2, 1), (16, 20, 20, 20), (8, 40, 7, 4)],
 )
 def test_auto_collects_one_seed_here_and_takes_other_processes_on_more_than_two_cores(
     cores: int, seeds: int, workers: int, evaluators: int, monkeypatch: pytest.MonkeyPatch
@@ -162,7 +162,8 @@ def test_auto_collects_one_seed_here_and_takes_other_processes_on_more_than_two_
     monkeypatch.delenv("NPROC", raising=False)
     taken: list[int] = []
 
-    def pretend(*arguments: object) -> None:
+    def pretend(*arguments: object, gives_way: bool) -> None:
+        assert gives_way == bool(taken)  # who collects was made first
         n_workers = arguments[-1]
         assert isinstance(n_workers, int)
         taken.append(n_workers)
@@ -174,17 +175,49 @@ def test_auto_collects_one_seed_here_and_takes_other_processes_on_more_than_two_
     assert taken == [workers, evaluators]
 
 
-def test_a_fleet_is_done_when_its_answer_takes_no_waiting() -> None:
+def test_a_fleet_says_when_its_answer_takes_no_more_waiting() -> None:
     fleet = WorkerFleet(spec_of("Toy-v0"), TANH_GAUSSIAN, (0, 1), Handling(), IMPORTS, 2)
     try:
-        assert not fleet.is_done
+        assert not fleet.wait(0.0)
         fleet.start(Request("collect", [None] * 2, 0, 5))
-        while not fleet.is_done:  # ends, or the test hangs
-            time.sleep(0.01)
+        while not fleet.wait(1.0):  # ends, or the test hangs
+            pass
+        assert fleet.wait(0.0)
         fleet.finish()
-        assert not fleet.is_done
+        assert not fleet.wait(0.0)
     finally:
         fleet.close()
+
+
+def test_requests_that_wait_for_a_worker_are_answered_in_their_order_with_the_same_bytes(
+    random_parameters: Callable,
+) -> None:
+    spec = spec_of("Toy-v0")
+    # Larger than what a socket holds: two sides that write to each other and read later would wait forever.
+    parameters = [random_parameters(3, 4, seed, hidden=300) for seed in SEEDS]
+    requests = [Request("collect", parameters, chunk, 500) for chunk in range(4)]
+    here = answer(LocalFleet(spec, TANH_GAUSSIAN, SEEDS), *requests)
+    fleet = WorkerFleet(spec, TANH_GAUSSIAN, SEEDS, Handling(), IMPORTS, 2)
+    try:
+        assert fleet.can_queue
+        for request in requests:
+            fleet.start(request)
+        assert flat([fleet.finish() for _ in requests]) == flat(here)
+    finally:
+        fleet.close()
+
+
+def test_processes_that_evaluate_give_way_to_those_that_collect() -> None:
+    fleets = [make_fleet(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), IMPORTS, 1, evaluates=e) for e in (False, True)]
+    try:
+        for fleet in fleets:
+            fleet.start(Request("faults", [None]))
+            fleet.finish()
+        collects, evaluates = (os.getpriority(os.PRIO_PROCESS, fleet._processes[0].pid) for fleet in fleets)
+        assert evaluates > collects
+    finally:
+        for fleet in fleets:
+            fleet.close()
 
 
 @pytest.mark.parametrize(("told", "cores"), [("3", 3), ("0", 8), ("many", 8), (None, 8)])

@@ -29,8 +29,10 @@ def start_child(
     one is given.
     """
     ours, theirs = socket.socketpair()
-    # BLAS reads this when it is loaded; one observation is too little work for more than one thread.
-    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    # BLAS reads these when it is loaded. One observation is too little work for more than one thread, and with another
+    # number of threads the result would be another.
+    own = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    own["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     environment = {**os.environ, **own, **(variables or {})}
     # What dies with its parent on Linux does so with the thread that started it: only the main one lasts to the end.
     lasts = threading.current_thread() is threading.main_thread()

@@ -73,6 +73,7 @@ class Learner:
     ) -> None:
         self._decomposer, self._agent, self._spec = decomposer, agent, spec
         self._batch_size, self._device = batch_size, device
+        self._working_form = None if device.platform == "cpu" else agent.working_form
         self._seed_keys = jax.device_put(jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)), device)
         self._first_keys = self._seed_keys
         self._inserted = np.zeros(len(seeds), np.int64)  # steps ever inserted, per seed
@@ -97,15 +98,17 @@ class Learner:
         self._fit_decomposer = jax.jit(self._fit_decomposers, static_argnums=5, donate_argnums=0)
         self._fit_agent = jax.jit(self._fit_agents, static_argnums=7, donate_argnums=0)
         self._policy_form = jax.tree.flatten(jax.eval_shape(jax.vmap(agent.policy), self.state.agent))
-        self._flat_policy = jax.jit(jax.vmap(lambda state: ravel_pytree(agent.policy(state))[0]))
+        self._flat_policy = jax.jit(jax.vmap(self._flat_policy_of_one))
+        self._policy_on_its_way: tuple[Array, Array] | None = None
+        self._policies: list[HostParameters] | None = None  # that have arrived
         self._relabel = jax.jit(self._relabel_all, static_argnums=4, donate_argnums=2)
         self._write_hidden = jax.jit(each_seed(self._write_hidden_one), donate_argnums=1)
 
-    def ingest(self, episodes: Sequence[Sequence[Episode]]) -> None:
-        """Store the finished episodes of every seed and let the decomposer see their statistics."""
+    def prepare(self, episodes: Sequence[Sequence[Episode]]) -> EpisodeBlock | None:
+        """The finished episodes of every seed on their way to the device, if there are any; changes nothing."""
         rows = max(sum(episode.length + 1 for episode in of_seed) for of_seed in episodes)
         if rows == 0:
-            return
+            return None
         # Two sizes, because each is compiled: what most chunks need, and what a chunk that ends a long episode needs.
         n_rows = SMALL_BLOCK
         while n_rows < rows or SMALL_BLOCK < n_rows < 2 * self._spec.horizon:
@@ -114,13 +117,20 @@ class Learner:
             make_block(list(of_seed), n_rows, n_rows // 2, self._spec.obs_dim, self._spec.action_dim)
             for of_seed in episodes
         ]
-        block = jax.tree.map(lambda *parts: jax.device_put(np.stack(parts), self._device), *blocks)
+        block: EpisodeBlock = jax.device_put(jax.tree.map(lambda *parts: np.stack(parts), *blocks), self._device)
+        return block
+
+    def ingest(self, episodes: Sequence[Sequence[Episode]], prepared: EpisodeBlock | None = None) -> None:
+        """Store the finished episodes of every seed and let the decomposer see their statistics."""
+        block = prepared or self.prepare(episodes)
+        if block is None:
+            return
         self.store, decomposer_state = self._ingest(self.store, self.state.decomposer, block)
         self.state = self.state._replace(decomposer=decomposer_state)
         before = self._inserted.copy()
         self._inserted += [sum(episode.length for episode in of_seed) for of_seed in episodes]
         if self._decomposer.is_hidden_reward:
-            hidden = np.zeros((len(episodes), n_rows), np.float32)
+            hidden = np.zeros(block.obs.shape[:2], np.float32)
             for row, of_seed in zip(hidden, episodes, strict=True):
                 rewards = [episode.hidden_reward for episode in of_seed if episode.hidden_reward is not None]
                 assert len(rewards) == len(of_seed), "the upper reference needs the hidden rewards"
@@ -155,6 +165,7 @@ class Learner:
             n_updates,
         )
         self.state = self.state._replace(agent=state)
+        self._forget_policies()
         return dict(metrics)
 
     def renew_labels(self, oldest: int) -> None:
@@ -164,22 +175,46 @@ class Learner:
             self._relabel_from(np.maximum(self._inserted - capacity, 0))
             self._label_age = 0
 
+    def send_policies(self) -> None:
+        """Let the policies set out for the host; they arrive when the learning that is under way has ended."""
+        if self._policy_on_its_way is None:
+            self._policy_on_its_way = self._flat_policy(self.state.agent)
+            for part in self._policy_on_its_way:
+                part.copy_to_host_async()
+
+    def policies_are_here(self) -> bool:
+        """Whether `policies` takes no waiting."""
+        parts: Sequence[Any] = self._policy_on_its_way or ()  # JAX does not tell a type checker of `is_ready`
+        return bool(parts) and all(part.is_ready() for part in parts)
+
+    def policies_are_finite(self) -> NDArray[np.bool_]:
+        """Whether the policy of each seed can act at all. Waits for the learning that is under way.  # [S]"""
+        self.send_policies()
+        assert self._policy_on_its_way is not None
+        return np.asarray(self._policy_on_its_way[1])
+
     def policies(self) -> list[HostParameters]:
         """The policy of every seed, on the host. Waits for the learning that is under way."""
-        layers, exploration = self.policy_tree()
-        return [
-            HostParameters(
-                tuple((np.asarray(layer.weight[s]), np.asarray(layer.bias[s])) for layer in layers),
-                float(exploration[s]),
-            )
-            for s in range(len(self._inserted))
-        ]
+        if self._policies is None:
+            layers, exploration = self.policy_tree()
+            self._policies = [
+                HostParameters(
+                    tuple((np.asarray(layer.weight[s]), np.asarray(layer.bias[s])) for layer in layers),
+                    float(exploration[s]),
+                )
+                for s in range(len(self._inserted))
+            ]
+        return self._policies
+
+    def _forget_policies(self) -> None:
+        self._policy_on_its_way = self._policies = None
 
     def policy_tree(self) -> Acting:
-        """The parameters that act, of all seeds  # [S, …]"""
+        """The parameters that act, of all seeds, on the host  # [S, …]"""
+        self.send_policies()
         leaves, structure = self._policy_form
-        # One array, because each array costs a journey from the device.
-        flat = np.asarray(self._flat_policy(self.state.agent))
+        assert self._policy_on_its_way is not None
+        flat = np.asarray(self._policy_on_its_way[0])
         ends = np.cumsum([leaf.size // len(flat) for leaf in leaves])
         parts = np.split(flat, ends[:-1], axis=1)
         parameters: Acting = jax.tree.unflatten(
@@ -187,9 +222,10 @@ class Learner:
         )
         return parameters
 
-    def decomposer_tree(self) -> Any:
-        """The decomposers' states of all seeds, on the host  # [S, …]"""
-        return jax.device_get(self.state.decomposer)
+    def frozen(self) -> LearnerState:
+        """The nets as they are now: a copy on the device, because further learning takes over their memory."""
+        copy: LearnerState = _copied(self.state)
+        return copy
 
     def decomposer_state(self, position: int) -> Any:
         """The decomposer's state of one seed."""
@@ -198,18 +234,13 @@ class Learner:
     def snapshot(self) -> LearnerSnapshot:
         """Everything learning has changed but the replay, on the host. Waits for the learning that is under way."""
         labels = {} if self.labels is None else {"labels": np.array(self.labels)}
-        return LearnerSnapshot({**self.net_arrays(), **labels}, self._label_age)
+        return LearnerSnapshot({**net_arrays(self.state), **labels}, self._label_age)
 
-    def net_arrays(self) -> dict[str, NDArray[Any]]:
-        """Nets, optimisers and statistics on the host, by name. Waits for the learning that is under way."""
-        # Copies: on a CPU what JAX hands out may be the very memory that the next update takes over.
-        return {name: np.array(leaf) for name, leaf in leaf_names({"state": self.state})}
-
-    def go_back(self, position: int, arrays: Mapping[str, NDArray[Any]], attempt: int) -> None:
+    def go_back(self, position: int, nets: LearnerState, attempt: int) -> None:
         """Put one seed's nets back, and let it draw other random numbers. The others keep every bit."""
-        tree = {"state": self.state}
-        leaves = [leaf.at[position].set(arrays[name][position]) for name, leaf in leaf_names(tree)]
-        self.state = jax.tree.unflatten(jax.tree.structure(tree), leaves)["state"]
+        nets = jax.device_put(nets, self._device)
+        self.state = jax.tree.map(lambda leaf, kept: leaf.at[position].set(kept), self.state, nets)
+        self._forget_policies()
         self._take_other_keys(position, attempt)
         if self._decomposer.label is not None and self.labels is not None:
             kept = np.array(self.labels)
@@ -233,9 +264,15 @@ class Learner:
         leaves = [jax.device_put(snapshot.arrays[name], self._device) for name in names]
         restored = jax.tree.unflatten(jax.tree.structure(trees), leaves)
         self.state, self.labels = restored["state"], restored["labels"]
+        self._forget_policies()
         self.store = jax.tree.map(lambda *parts: jax.device_put(np.stack(parts), self._device), *stores)
         self._inserted = np.array([int(store.next_step) for store in stores], np.int64)
         self._label_age = snapshot.label_age
+
+    def _flat_policy_of_one(self, state: Any) -> tuple[Array, Array]:
+        """All its parameters as one array, because each array costs a journey from the device."""
+        flat, _ = ravel_pytree(self._agent.policy(state))
+        return flat, jnp.isfinite(flat).all()
 
     def _ingest_one(self, store: EpisodeStore, state: Any, block: EpisodeBlock) -> tuple[EpisodeStore, Any]:
         store = insert(store, block)
@@ -298,7 +335,11 @@ class Learner:
             def update(state: Any, index: Array, drawn: tuple[Transition, Any]) -> tuple[Any, Metrics]:
                 return self._agent.update(state, *drawn, index)
 
-            return _scan_updates(draw_one, update, state, first_update, n_updates, is_ready)
+            if self._working_form is None:
+                return _scan_updates(draw_one, update, state, first_update, n_updates, is_ready)
+            packed = self._working_form.pack(state)
+            new, metrics = _scan_updates(draw_one, update, packed, first_update, n_updates, is_ready)
+            return self._working_form.unpack(new), metrics
 
         fitted: tuple[Any, Metrics] = each_seed(fit_one)(states, decomposer_states, stores, labels, ready, seed_keys)
         return fitted
@@ -345,6 +386,38 @@ class Learner:
         return labels.at[jnp.where(index < count, place, capacity)].set(
             rewards / self._decomposer.scale(state), mode="drop"
         )
+
+
+@jax.jit
+def _copied(tree: Any) -> Any:
+    return jax.tree.map(jnp.copy, tree)
+
+
+@jax.jit
+def sound_nets(nets: LearnerState, before: LearnerState) -> LearnerState:
+    """The nets; those of a seed in which a number is lost as they were before."""
+    is_nan = [jnp.isnan(leaf.reshape(leaf.shape[0], -1)).any(axis=1) for leaf in jax.tree.leaves(nets)]
+    is_lost = jnp.stack(is_nan).any(axis=0)  # [S]
+
+    def choose(leaf: Array, earlier: Array) -> Array:
+        return jnp.where(is_lost.reshape(-1, *[1] * (leaf.ndim - 1)), earlier, leaf)
+
+    chosen: LearnerState = jax.tree.map(choose, nets, before)
+    return chosen
+
+
+def net_arrays(nets: LearnerState) -> dict[str, NDArray[Any]]:
+    """Nets, optimisers and statistics on the host, by name. Waits for the learning that is under way."""
+    # Copies: on a CPU what JAX hands out may be the very memory that the next update takes over.
+    return {name: np.array(leaf) for name, leaf in leaf_names({"state": jax.device_get(nets)})}
+
+
+def nets_of(arrays: Mapping[str, NDArray[Any]], like: LearnerState) -> LearnerState:
+    """The way back, to a device."""
+    tree = {"state": like}
+    leaves = [jnp.asarray(arrays[name]) for name, _ in leaf_names(tree)]
+    nets: LearnerState = jax.tree.unflatten(jax.tree.structure(tree), leaves)["state"]
+    return nets
 
 
 def each_seed(function: Callable[..., Any]) -> Callable[..., Any]:

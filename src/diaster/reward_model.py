@@ -12,10 +12,12 @@ from jax import Array
 from numpy.typing import NDArray
 
 from diaster.decompose import Decomposer
+from diaster.learner import each_seed
 from diaster.replay import Steps
 from diaster.types import Episode, EvaluationEpisode, FloatArray
 
-GROUP = 8  # episodes per call: one compiled shape, whatever the number of episodes
+GROUP = 8  # episodes per call where r̂ needs the history, and
+BLOCK = 4096  # steps per call where it does not: one compiled shape, whatever the number of episodes
 
 
 class RewardModel:
@@ -25,6 +27,7 @@ class RewardModel:
         self._decomposer, self._horizon = decomposer, horizon
         self._steps = jax.jit(partial(_steps, decomposer))
         self._rows = jax.jit(partial(_rows, decomposer))
+        self._steps_of_seeds = jax.jit(each_seed(partial(_steps, decomposer)))
 
     @property
     def has_step_reward(self) -> bool:
@@ -45,14 +48,41 @@ class RewardModel:
 
     def of_episodes(self, state: Any, episodes: Sequence[EvaluationEpisode]) -> list[NDArray[np.float64]]:
         """r̂ of every step of each episode; of the upper reference, the hidden rewards themselves."""
+        return self.of_seeds(jax.tree.map(lambda leaf: leaf[None], state), [episodes])[0]
+
+    def of_seeds(self, states: Any, episodes: Sequence[Sequence[EvaluationEpisode]]) -> list[list[NDArray[np.float64]]]:
+        """The same for the episodes of every seed; states  # [S, …]"""
         if self._decomposer.is_hidden_reward:
-            return [
-                np.zeros(item.episode.length) if item.true_reward is None else item.true_reward.astype(np.float64)
-                for item in episodes
-            ]
+            return [list(map(_hidden_reward, of_seed)) for of_seed in episodes]
+        plain = [[item.episode for item in of_seed] for of_seed in episodes]
+        if self._decomposer.label is None:
+            return self._without_history(states, plain)
+        return [
+            self._with_history(jax.tree.map(lambda leaf, position=position: leaf[position], states), of_seed)
+            for position, of_seed in enumerate(plain)
+        ]
+
+    def _without_history(self, states: Any, episodes: Sequence[Sequence[Episode]]) -> list[list[NDArray[np.float64]]]:
+        """All steps end to end: what is not there is neither sent to the device nor computed."""
+        ends = [np.cumsum([episode.length for episode in of_seed], dtype=int) for of_seed in episodes]
+        n_steps = max((int(end[-1]) for end in ends if len(end)), default=0)
+        flat = [_end_to_end(of_seed, -(-n_steps // BLOCK) * BLOCK) for of_seed in episodes if of_seed]
+        if len(flat) < len(episodes):  # only where no seed has any
+            return [[] for _ in episodes]
+        together = jax.tree.map(lambda *parts: np.stack(parts), *flat)
+        found = [
+            self._steps_of_seeds(
+                states, jax.tree.map(lambda leaf, first=first: leaf[:, first : first + BLOCK], together)
+            )
+            for first in range(0, n_steps, BLOCK)
+        ]
+        values = np.concatenate([np.asarray(part, np.float64) for part in found], axis=1)
+        return [np.split(of_seed[: end[-1]], end[:-1]) for of_seed, end in zip(values, ends, strict=True)]
+
+    def _with_history(self, state: Any, episodes: Sequence[Episode]) -> list[NDArray[np.float64]]:
         rewards: list[NDArray[np.float64]] = []
         for first in range(0, len(episodes), GROUP):
-            group = [item.episode for item in episodes[first : first + GROUP]]
+            group = episodes[first : first + GROUP]
             # Two closed shapes: most environments end early at first and fill the horizon later.
             longest = max(episode.length for episode in group)
             n_steps = self._horizon if longest > self._horizon // 8 else max(1, self._horizon // 8)
@@ -61,11 +91,39 @@ class RewardModel:
         return rewards
 
 
+def _hidden_reward(item: EvaluationEpisode) -> NDArray[np.float64]:
+    return np.zeros(item.episode.length) if item.true_reward is None else item.true_reward.astype(np.float64)
+
+
 def _steps_of(obs: FloatArray, action: FloatArray, next_obs: FloatArray) -> Steps:
     """Steps of which nothing else is known."""
     shape = np.broadcast_shapes(obs.shape[:-1], action.shape[:-1])
     none = np.zeros(shape, np.float32)
     return Steps(obs, action, next_obs, none.astype(bool), none.astype(np.int32), none.astype(np.int32) + 1, none)
+
+
+def _end_to_end(episodes: Sequence[Episode], n_steps: int) -> Steps:
+    """The steps of some episodes, one after the other, and as many empty ones as make up a number  # [n_steps, …]"""
+
+    def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        whole = np.zeros((n_steps, *parts[0].shape[1:]), parts[0].dtype)
+        first = 0
+        for part in parts:
+            whole[first : first + len(part)] = part
+            first += len(part)
+        return whole
+
+    lengths = [episode.length for episode in episodes]
+    time = [np.arange(length, dtype=np.int32) for length in lengths]
+    return Steps(
+        obs=joined([episode.obs[:-1] for episode in episodes]),
+        action=joined([episode.action for episode in episodes]),
+        next_obs=joined([episode.obs[1:] for episode in episodes]),
+        terminal=joined([episode.terminated & (t == len(t) - 1) for episode, t in zip(episodes, time, strict=True)]),
+        time=joined(time),
+        length=joined([np.full(length, length, np.int32) for length in lengths]),
+        episode_return=joined([np.full(e.length, e.episode_return, np.float32) for e in episodes]),
+    )
 
 
 def _padded(group: Sequence[Episode], n_steps: int) -> Steps:
@@ -97,6 +155,5 @@ def _steps(decomposer: Decomposer, state: Any, steps: Steps) -> Array:
 
 
 def _rows(decomposer: Decomposer, state: Any, steps: Steps) -> Array:
-    if decomposer.label is None:
-        return _steps(decomposer, state, steps)
+    assert decomposer.label is not None
     return decomposer.label(state, steps) * decomposer.scale(state)

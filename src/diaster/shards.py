@@ -6,7 +6,7 @@ multiple of the devices'.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from diaster.acting import HostParameters
 from diaster.agents import Acting, Metrics
-from diaster.learner import Learner, LearnerSnapshot
-from diaster.replay import EpisodeStore
+from diaster.learner import Learner, LearnerSnapshot, LearnerState
+from diaster.replay import EpisodeBlock, EpisodeStore
 from diaster.types import Episode
 
 
@@ -36,9 +36,12 @@ class ShardedLearner:
         self._home = used[0]
         self.learners = [make(seeds[span], device) for span, device in zip(self._spans, used, strict=True)]
 
-    def ingest(self, episodes: Sequence[Sequence[Episode]]) -> None:
-        for learner, span in self._shares():
-            learner.ingest(episodes[span])
+    def prepare(self, episodes: Sequence[Sequence[Episode]]) -> list[EpisodeBlock | None]:
+        return [learner.prepare(episodes[span]) for learner, span in self._shares()]
+
+    def ingest(self, episodes: Sequence[Sequence[Episode]], prepared: list[EpisodeBlock | None] | None = None) -> None:
+        for (learner, span), block in zip(self._shares(), prepared or self.prepare(episodes), strict=True):
+            learner.ingest(episodes[span], block)
 
     def fit_decomposer(self, ready: NDArray[np.bool_], first_update: int, n_updates: int) -> Metrics:
         return self._joined(
@@ -61,24 +64,32 @@ class ShardedLearner:
         tree: Acting = _concatenated([learner.policy_tree() for learner in self.learners])
         return tree
 
-    def decomposer_tree(self) -> Any:
-        return _concatenated([learner.decomposer_tree() for learner in self.learners])
+    def send_policies(self) -> None:
+        for learner in self.learners:
+            learner.send_policies()
+
+    def policies_are_here(self) -> bool:
+        return all(learner.policies_are_here() for learner in self.learners)
+
+    def policies_are_finite(self) -> NDArray[np.bool_]:
+        return np.concatenate([learner.policies_are_finite() for learner in self.learners])
+
+    def frozen(self) -> LearnerState:
+        """On the first device."""
+        nets: LearnerState = self._together([learner.frozen() for learner in self.learners])
+        return nets
 
     def decomposer_state(self, position: int) -> Any:
         learner, span = self._of(position)
         return learner.decomposer_state(position - span.start)
 
-    def net_arrays(self) -> dict[str, NDArray[Any]]:
-        arrays: dict[str, NDArray[Any]] = _concatenated([learner.net_arrays() for learner in self.learners])
-        return arrays
-
     def snapshot(self) -> LearnerSnapshot:
         snapshots = [learner.snapshot() for learner in self.learners]
         return LearnerSnapshot(_concatenated([snapshot.arrays for snapshot in snapshots]), snapshots[0].label_age)
 
-    def go_back(self, position: int, arrays: Mapping[str, NDArray[Any]], attempt: int) -> None:
+    def go_back(self, position: int, nets: LearnerState, attempt: int) -> None:
         learner, span = self._of(position)
-        learner.go_back(position - span.start, {name: array[span] for name, array in arrays.items()}, attempt)
+        learner.go_back(position - span.start, nets, attempt)
 
     def restore(
         self, snapshot: LearnerSnapshot, stores: Sequence[EpisodeStore], attempts: Sequence[int] | None = None
@@ -95,9 +106,12 @@ class ShardedLearner:
 
     def _joined(self, metrics: Sequence[Metrics]) -> Metrics:
         """One array for all seeds, on the first device; nobody waits for it."""
-        return {
-            name: jnp.concatenate([jax.device_put(part[name], self._home) for part in metrics]) for name in metrics[0]
-        }
+        joined: Metrics = self._together(metrics)
+        return joined
+
+    def _together(self, trees: Sequence[Any]) -> Any:
+        here = [jax.device_put(tree, self._home) for tree in trees]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *here)
 
 
 def _concatenated(trees: Sequence[Any]) -> Any:

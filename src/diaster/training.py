@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diaster.acting import HostParameters
+from diaster.agents import Acting
 from diaster.board import BOARD, Board
 from diaster.checkpoint import DIRECTORY, Checkpoint, CheckpointWriter, Snapshot, read_checkpoint, remove_all
 from diaster.collect import CollectorState, Handling
@@ -28,7 +29,7 @@ from diaster.errors import DiasterError, Stopped, printable
 from diaster.evaluate import HeldOut, diagnose, return_statistics
 from diaster.files import Form, check_tensors, damaged, tensor_bytes
 from diaster.interruption import Interruption
-from diaster.learner import Learner, LearnerSnapshot
+from diaster.learner import Learner, LearnerSnapshot, LearnerState, net_arrays, nets_of, sound_nets
 from diaster.machine import check_memory, describe_machine, differences, find_devices, use_compilation_cache
 from diaster.records import CONFIG, DONE, Row, RunWriter, free_directory, read_config
 from diaster.registry import check_pair, make_agent, make_decomposer
@@ -46,6 +47,8 @@ POOR_FIT = 0.3  # below this R² late in a run, the step reward explains little 
 LATE = 0.5
 MOST_DIVERGENCES = 3
 CHECKPOINT_SECONDS = 300.0
+GLANCE_SECONDS = 0.001  # how often to look whether the policies or the episodes are there
+SHORT_CHUNK = 2.0  # seconds; who asks a run to stop has to wait for two of these at most
 MOST_UNWRITTEN = 512 << 20  # bytes of the replay that wait on the host for the next checkpoint
 COLLECTOR_COUNTS, COLLECTOR_ARRAYS = CollectorState._fields[:3], CollectorState._fields[3:]
 
@@ -183,7 +186,7 @@ class Trainer:
         self._warned = False
         self._faults = [0] * n_seeds  # that have been reported
         self._divergences = [0] * n_seeds
-        self._good = self._learner.net_arrays()
+        self._good: LearnerState = self._learner.frozen()
         self._start = start
         self._first_learning: float | None = None
         self._restored_chunk: int | None = None
@@ -194,35 +197,42 @@ class Trainer:
         ends = chunk_ends(config)
         first = self._restored_chunk or 0
         before = ends[first - 1] if first > 0 else 0
-        policies: Sequence[Any] = [None] * len(config.seeds)  # none yet: uniformly random actions
         self._reporter.start(config, self._spec, before)
         if self._restored_chunk is None:
-            self._fleet.start(Request("collect", policies, 0, ends[0]))
+            self._fleet.start(Request("collect", [None] * len(config.seeds), 0, ends[0]))
+        chunk_start = time.perf_counter()
         for chunk, end in enumerate(ends[first:], first):
-            if chunk != self._restored_chunk:  # its episodes are in the replay already
-                episodes = self._fleet.finish()
-                self._start_evaluation()  # of the nets as they are before these episodes change their statistics
-                self._store(episodes)
-            if end >= warmup(config):
-                # The policy that collects next is the one from before this chunk's updates: they run meanwhile.
-                policies = [
-                    policy if is_ready else None
-                    for policy, is_ready in zip(self._sound_policies(), self._ready, strict=True)
-                ]
-            # Here the environments stand still, and learning has ended, because its policy was waited for.
-            if chunk != self._restored_chunk:
-                self._keep_checkpoint(chunk, before, end)
             is_evaluated = end == config.steps or crosses(config.evaluation.every, before, end)
-            if is_evaluated:
-                self._report_faults()  # while the environments stand still
-            # First the environments, then learning: on a GPU it is this process that launches it, kernel by kernel.
-            if end < config.steps:
-                self._fleet.start(Request("collect", policies, chunk + 1, ends[chunk + 1] - end))
-            if end >= warmup(config):
+            learns, is_last = end >= warmup(config), end == config.steps
+            follows = None if is_last else partial(Request, "collect", number=chunk + 1, amount=ends[chunk + 1] - end)
+            is_short = time.perf_counter() - chunk_start < SHORT_CHUNK
+            chunk_start, is_ahead, is_early = time.perf_counter(), False, False
+            if chunk != self._restored_chunk:  # its episodes are in the replay already
+                is_early = learns and self._policies_come_first()
+                if is_early and follows and not is_evaluated and is_short and self._may_go_ahead(before, end):
+                    self._fleet.start(follows(self._sound_policies()))
+                    is_ahead = True
+                stored = self._learner.prepare(episodes := self._fleet.finish())
+                if learns:
+                    self._send_back_who_diverged()  # before anything is stored
+                self._start_evaluation()  # of the nets as they are before these episodes change their statistics
+                self._store(episodes, stored)
+            if not is_ahead:  # the environments stand still, and learning has ended, because its policy was waited for
+                if chunk != self._restored_chunk:
+                    self._keep_checkpoint(chunk, before, end)
+                if is_evaluated:
+                    self._report_faults()
+            # The policy that collects next is the one from before this chunk's updates: they run meanwhile.
+            request = None if is_ahead or follows is None else follows(self._acting_policies(learns))
+            if request is not None and is_early:
+                self._fleet.start(request)
+            self._finish_evaluation(wait=False)
+            if learns:
                 self._learn(end)
+            if request is not None and not is_early:
+                self._fleet.start(request)
             if is_evaluated:
                 self._due = self._evaluation_due(end)
-            self._finish_evaluation(wait=False)
             self._reporter.advance(self._progress(end))
             before = end
         self._start_evaluation()
@@ -233,6 +243,29 @@ class Trainer:
             self._settle_checkpoint(wait=True)
         self._writer.finish({"wall_seconds": round(seconds, 1), "seconds_to_first_learning": self._first_learning})
         remove_all(self._writer.path / DIRECTORY)
+
+    def _policies_come_first(self) -> bool:
+        """Wait for the policies or for the episodes of this chunk, and say whether it was the policies that came."""
+        while self._fleet.can_queue and not self._fleet.wait(GLANCE_SECONDS):
+            if self._learner.policies_are_here():
+                return True
+        return False
+
+    def _may_go_ahead(self, before: int, end: int) -> bool:
+        """Whether the next chunk may be collected without a halt at the end of this one, where its state could be kept.
+
+        The policies are known already; it makes no difference to them when they are sent.
+        """
+        if self._interruption.signal is not None or not self._ready.all():
+            return False
+        return self._checkpoints is None or not (self._is_due or self._is_checkpoint_due(before, end))
+
+    def _acting_policies(self, learns: bool) -> list[HostParameters | None]:
+        """Of those that have learnt; the others act at random."""
+        if not learns:
+            return [None] * len(self._config.seeds)
+        policies = zip(self._sound_policies(), self._ready, strict=True)
+        return [policy if is_ready else None for policy, is_ready in policies]
 
     def restore(self) -> None:
         """Go back to the last checkpoint; a run that was cut off before its first one begins anew."""
@@ -271,15 +304,16 @@ class Trainer:
             of_seed: dict[str, Any] = {name: arrays.pop(f"collector.{position}.{name}") for name in COLLECTOR_ARRAYS}
             collectors.append(CollectorState(**dict(zip(COLLECTOR_COUNTS, counts, strict=True)), **of_seed))
             self._refuse_another_environment(collectors[-1])
-        good = {name: arrays.pop(f"good.{name}") for name in self._good}
-        check_tensors(good, {name: expected[name] for name in self._good}, directory)
+        names = list(net_arrays(self._good))
+        good = {name: arrays.pop(f"good.{name}") for name in names}
+        check_tensors(good, {name: expected[name] for name in names}, directory)
         check_tensors(arrays, expected, directory)
         stores = [
             refill_store(self._capacity, self._spec.obs_dim, self._spec.action_dim, first, episodes)
             for first, episodes in zip(checkpoint.first, checkpoint.episodes, strict=True)
         ]
         self._learner.restore(LearnerSnapshot(arrays, facts.label_age), stores, facts.divergences)
-        self._good, self._divergences = good, facts.divergences
+        self._good, self._divergences = nets_of(good, self._good), facts.divergences
         self._fleet.start(Request("restore", collectors, 0, chunk_ends(config)[facts.chunk]))
         for seed, is_same in zip(config.seeds, self._fleet.finish(), strict=True):
             if not is_same:
@@ -348,7 +382,7 @@ class Trainer:
         metrics = jax.device_get(self._metrics)
         arrays = {
             **learner.arrays,
-            **{f"good.{name}": array for name, array in self._good.items()},
+            **{f"good.{name}": array for name, array in net_arrays(self._good).items()},
             **{f"metrics.{n}.{name}": np.array(v) for n, entry in enumerate(metrics) for name, v in entry.items()},
             **{
                 f"collector.{position}.{name}": getattr(state, name)
@@ -395,8 +429,8 @@ class Trainer:
         """Which seeds can learn: one episode alone says nothing of what made it good or bad."""
         return self._episodes >= 2
 
-    def _store(self, episodes: Sequence[Sequence[Episode]]) -> None:
-        self._learner.ingest(episodes)
+    def _store(self, episodes: Sequence[Sequence[Episode]], prepared: Any) -> None:
+        self._learner.ingest(episodes, prepared)
         if self._checkpoints is not None:
             self._checkpoints.add_episodes(episodes)
         for position, of_seed in enumerate(episodes):
@@ -419,6 +453,7 @@ class Trainer:
             n_updates = due - self._agent_updates
             self._metrics.append(self._learner.fit_agent(ready, self._agent_updates, n_updates))
             self._agent_updates = due
+            self._learner.send_policies()
             if self._first_learning is None and ready.any():
                 self._first_learning = round(time.perf_counter() - self._start, 1)
 
@@ -434,16 +469,15 @@ class Trainer:
             return
         self._finish_evaluation()
         due, self._due = self._due, None
-        policies = self._sound_policies()
-        self._keep_good_nets()
+        policies, nets = self._sound_policies(), self._learner.frozen()
+        self._good = sound_nets(nets, self._good)
         self._evaluators.start(Request("evaluate", policies, self._evaluations, self._config.evaluation.episodes))
-        states = [self._learner.decomposer_state(position) for position in range(len(policies))]
-        self._under_way = EvaluationUnderWay(due, states, *self._tensors())
+        self._under_way = EvaluationUnderWay(due, self._learner.policy_tree(), nets.decomposer)
 
     def _finish_evaluation(self, wait: bool = True) -> None:
         """Record the evaluation under way, if there is one; without `wait`, only where that takes no waiting."""
         under_way = self._under_way
-        if under_way is None or not (wait or self._evaluators.is_done):
+        if under_way is None or not (wait or self._evaluators.wait(0.0)):
             return
         self._under_way = None
         due, finished = under_way.due, self._evaluators.finish()
@@ -452,16 +486,16 @@ class Trainer:
         self._report_lost_evaluations(due.step, finished)
         rows: list[Row] = []
         metrics = mean_metrics(due.metrics)
+        kept = [held_out.add(self._evaluations, of) for held_out, of in zip(self._held_out, finished, strict=True)]
+        rewards = self._rewards.of_seeds(under_way.decomposer, kept)
         for position, episodes in enumerate(finished):
-            held_out = self._held_out[position].add(self._evaluations, episodes)
-            rewards = self._rewards.of_episodes(under_way.decomposers[position], held_out)
             rows.append(
                 {
                     "step": due.step,
                     "seed": self._config.seeds[position],
                     "episodes": due.episodes[position],
                     **return_statistics(episodes)._asdict(),
-                    **diagnose(held_out, rewards)._asdict(),
+                    **diagnose(kept[position], rewards[position])._asdict(),
                     "training_return": due.training_returns[position],
                     **{name: float(values[position]) for name, values in metrics.items()},
                     "faults": due.faults[position],
@@ -470,7 +504,7 @@ class Trainer:
         self._evaluations += 1
         self._last_rows = rows
         try:
-            self._writer.record(rows, under_way.policy, under_way.decomposer)
+            self._writer.record(rows, *under_way.tensors())
         except DiasterError as error:
             self._reporter.warn(f"results could not be written, the run goes on and tries again later: {error}")
         self._reporter.evaluated(rows)
@@ -486,20 +520,13 @@ class Trainer:
 
         A net that is not finite makes the policy so within an update or two: what it learns from passes it on.
         """
-        policies = self._learner.policies()
-        for position, policy in enumerate(policies):
-            if not policy.is_finite:
-                self._go_back(position)
-        return policies if all(policy.is_finite for policy in policies) else self._learner.policies()
+        self._send_back_who_diverged()
+        return self._learner.policies()
 
-    def _keep_good_nets(self) -> None:
-        """Keep the nets to go back to; those of a seed in which a number is lost already do not take their place."""
-        arrays = self._learner.net_arrays()
-        lost = np.any([np.isnan(array.reshape(len(array), -1)).any(1) for array in arrays.values()], axis=0)
-        for position in np.flatnonzero(lost):
-            for name, array in arrays.items():
-                array[position] = self._good[name][position]
-        self._good = arrays
+    def _send_back_who_diverged(self) -> None:
+        """Waits for the learning that is under way."""
+        for position in np.flatnonzero(~self._learner.policies_are_finite()):
+            self._go_back(int(position))
 
     def _go_back(self, position: int) -> None:
         self._divergences[position] += 1
@@ -510,7 +537,7 @@ class Trainer:
                 "random numbers; lower --learner.learning-rate or --decomposer.learning-rate, or look at the size of "
                 "the environment's observations and returns."
             )
-        self._learner.go_back(position, self._good, count)
+        self._learner.go_back(position, jax.tree.map(lambda leaf: leaf[position], self._good), count)
         self._reporter.warn(
             f"the nets of seed {seed} have diverged (NaN or infinite parameters); it goes back to its last evaluation "
             f"with other random numbers, for the {ordinal(count)} time of at most {MOST_DIVERGENCES}."
@@ -558,14 +585,6 @@ class Trainer:
                 "learnt; give more --steps or a shorter --horizon."
             )
 
-    def _tensors(self) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-        policy = self._learner.policy_tree()
-        decomposer = self._learner.decomposer_tree()
-        return (
-            {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(policy)},
-            {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(decomposer) if is_recorded(name)},
-        )
-
     def _progress(self, end: int) -> Progress:
         returns = [np.mean(recent) for recent in self._recent_returns if recent]
         fits = [row["fit_r2"] for row in self._last_rows]
@@ -590,9 +609,16 @@ class EvaluationUnderWay(NamedTuple):
     """What is evaluated, while learning goes on."""
 
     due: DueEvaluation
-    decomposers: list[Any]  # states, of every seed
-    policy: dict[str, NDArray[Any]]  # tensors to record
-    decomposer: dict[str, NDArray[Any]]
+    policy: Acting  # of every seed, on the host
+    decomposer: Any  # likewise, on the device
+
+    def tensors(self) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+        """What is recorded of policy and decomposer."""
+        decomposer = jax.device_get(self.decomposer)
+        return (
+            {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(self.policy)},
+            {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(decomposer) if is_recorded(name)},
+        )
 
 
 class TrainerFacts(NamedTuple):

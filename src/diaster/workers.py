@@ -1,18 +1,22 @@
 """Where environments are stepped: in this process, or in worker processes that hold some seeds each.
 
 A worker acts with its own copy of the policy for a whole chunk, so there is one message per chunk and not one
-per step. Workers are started as `python -m diaster.workers`, not by multiprocessing: a user's script needs
-no `__main__` guard, and no JAX is loaded in them. Results do not depend on the number of workers.
+per step. It can be given the next request before it has answered the last one, and then never waits. Workers are
+started as `python -m diaster.workers`, not by multiprocessing: a user's script needs no `__main__` guard, and no JAX
+is loaded in them. Results do not depend on the number of workers.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import subprocess
+import threading
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
@@ -26,6 +30,9 @@ from diaster.errors import DiasterError
 from diaster.isolation import IsolatedEnv
 from diaster.types import EnvSpec
 
+MANY_CORES = 8
+NICENESS = 10  # of processes that evaluate: nobody waits for them
+
 
 class Job(NamedTuple):
     """All a worker has to know."""
@@ -36,6 +43,7 @@ class Job(NamedTuple):
     policy: str  # its name in acting.py
     seeds: tuple[int, ...]
     handling: Handling
+    gives_way: bool  # to processes that others wait for
 
 
 class Request(NamedTuple):
@@ -55,12 +63,16 @@ class Fleet(Protocol):
     """The environments of all seeds. `start` returns at once where it can; `finish` waits."""
 
     @property
-    def is_done(self) -> bool:
-        """Whether waiting for the end of what was started gains nothing."""
+    def can_queue(self) -> bool:
+        """Whether the next request may be started before this one is finished."""
+
+    def wait(self, seconds: float) -> bool:
+        """Give it so much time at most; returns whether waiting any longer for the oldest answer gains nothing."""
 
     def start(self, request: Request) -> None: ...
 
-    def finish(self) -> list[Any]: ...
+    def finish(self) -> list[Any]:
+        """The oldest answer that is still due."""
 
     def close(self) -> None: ...
 
@@ -77,10 +89,7 @@ class SeedEnvs:
 
     def answer(self, request: Request) -> list[Any]:
         """One result per seed: finished episodes, those of an evaluation, a state, or whether one was restored."""
-        # The products of one observation are too small to share among threads, and another result with another
-        # number of threads would make the run depend on the machine's load.
-        with threadpool_limits(limits=1, user_api="blas"):
-            return [self._answer_one(request, position) for position in range(len(self._seeds))]
+        return [self._answer_one(request, position) for position in range(len(self._seeds))]
 
     def _answer_one(self, request: Request, position: int) -> Any:
         collector, given = self._collectors[position], request.parameters[position]
@@ -123,7 +132,10 @@ class LocalFleet:
         self._request: Request | None = None
 
     @property
-    def is_done(self) -> bool:
+    def can_queue(self) -> bool:
+        return False
+
+    def wait(self, seconds: float) -> bool:
         return True  # nothing is done before `finish`
 
     def start(self, request: Request) -> None:
@@ -131,7 +143,10 @@ class LocalFleet:
 
     def finish(self) -> list[Any]:
         assert self._request is not None
-        return list(self._envs.answer(self._request))
+        # The products of one observation are too small to share among threads, and another result with another
+        # number of threads would make the run depend on the machine's load.
+        with threadpool_limits(limits=1, user_api="blas"):
+            return self._envs.answer(self._request)
 
     def close(self) -> None:
         self._envs.close()
@@ -148,39 +163,60 @@ class WorkerFleet:
         handling: Handling,
         imports: Sequence[str],
         n: int,
+        gives_way: bool = False,
     ) -> None:
         self._shares = [list(range(first, len(seeds), n)) for first in range(n)]
         self._n_seeds = len(seeds)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._connections: list[Connection] = []
+        self._answers: list[deque[Any]] = [deque() for _ in self._shares]
+        self._outbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        # Policies are large; whoever sends them should not have to wait until they are written.
+        self._sender = threading.Thread(target=self._send_all, daemon=True)
         env_json = gym_spec(spec.id).to_json()
         for share in self._shares:
             process, connection = start_child("diaster.workers")
             names = tuple(seeds[position] for position in share)
-            connection.send(Job(env_json, spec, tuple(imports), policy.name, names, handling))
+            connection.send(Job(env_json, spec, tuple(imports), policy.name, names, handling, gives_way))
             self._processes.append(process)
             self._connections.append(connection)
+        self._sender.start()
 
     @property
-    def is_done(self) -> bool:
-        return all(connection.poll() for connection in self._connections)
+    def can_queue(self) -> bool:
+        return True
+
+    def wait(self, seconds: float | None) -> bool:
+        silent = {c: answers for c, answers in zip(self._connections, self._answers, strict=True) if not answers}
+        for connection in wait(list(silent), seconds) if silent else ():
+            assert isinstance(connection, Connection)
+            try:
+                silent[connection].append(connection.recv())
+            except (EOFError, OSError):
+                silent[connection].append(EOFError())
+        return all(self._answers)
 
     def start(self, request: Request) -> None:
-        for connection, share in zip(self._connections, self._shares, strict=True):
-            parameters = [request.parameters[position] for position in share]
-            with contextlib.suppress(OSError):  # the worker is gone; finish() says so
-                connection.send(request._replace(parameters=parameters))
+        self._outbox.put(request)
+
+    def _send_all(self) -> None:
+        while (request := self._outbox.get()) is not None:
+            for connection, share in zip(self._connections, self._shares, strict=True):
+                parameters = [request.parameters[position] for position in share]
+                with contextlib.suppress(OSError):  # the worker is gone; finish() says so
+                    connection.send(request._replace(parameters=parameters))
 
     def finish(self) -> list[Any]:
+        while not self.wait(None):
+            pass
         results: list[Any] = [None] * self._n_seeds
-        for connection, share, process in zip(self._connections, self._shares, self._processes, strict=True):
-            try:
-                answer = connection.recv()
-            except (EOFError, OSError):
+        for answers, share, process in zip(self._answers, self._shares, self._processes, strict=True):
+            answer = answers.popleft()
+            if isinstance(answer, EOFError):
                 raise DiasterError(
                     f"a process that steps environments ended unexpectedly (exit code {process.wait()}); "
                     "run with --workers 0 to see the environment's own message."
-                ) from None
+                )
             if isinstance(answer, DiasterError):
                 raise answer
             for position, result in zip(share, answer, strict=True):
@@ -188,6 +224,8 @@ class WorkerFleet:
         return results
 
     def close(self) -> None:
+        self._outbox.put(None)
+        self._sender.join(timeout=1.0)  # it may be writing to a process that reads no more
         for connection in self._connections:
             connection.close()
         for process in self._processes:
@@ -221,7 +259,7 @@ def make_fleet(
         )
     if workers == 0:
         return LocalFleet(spec, policy, seeds, handling, imports)
-    return WorkerFleet(spec, policy, seeds, handling, imports, min(workers, len(seeds)))
+    return WorkerFleet(spec, policy, seeds, handling, imports, min(workers, len(seeds)), gives_way=evaluates)
 
 
 def available_cores() -> int:
@@ -236,6 +274,8 @@ def _useful_processes(n_seeds: int, cores: int, evaluates: bool) -> int:
     """Collecting for one seed is hidden behind learning, an evaluation is not: it takes as long as many chunks."""
     if n_seeds == 1 and not evaluates:
         return 0
+    if n_seeds <= 2 * cores and cores >= MANY_CORES:
+        return n_seeds  # the system shares cores out more evenly than whole seeds can be
     most = min(n_seeds, cores // 2 if evaluates else cores - 1)
     each = -(-n_seeds // most)
     return -(-n_seeds // each)  # no more than it takes for nobody to have more seeds than that
@@ -260,10 +300,14 @@ def _is_portable(env_id: str) -> bool:
 def serve(connection: Connection) -> None:
     """A worker's life: make the environments, answer requests, end when the other side closes."""
     job: Job = connection.recv()
+    if job.gives_way and hasattr(os, "nice"):
+        os.nice(NICENESS)
+    requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+    # Whoever sends must not have to wait until we have answered: we might be waiting for them to read that answer.
+    threading.Thread(target=_take_requests, args=(connection, requests), daemon=True).start()
     envs: SeedEnvs | None = None
     try:
-        while True:
-            request: Request = connection.recv()
+        while (request := requests.get()) is not None:
             try:
                 if envs is None:
                     import_modules(job.imports)
@@ -275,11 +319,19 @@ def serve(connection: Connection) -> None:
                 connection.send(envs.answer(request))
             except DiasterError as error:
                 connection.send(error)
-    except (EOFError, OSError):
+    except OSError:
         pass  # training is over
     finally:
         if envs is not None:
             envs.close()
+
+
+def _take_requests(connection: Connection, requests: queue.SimpleQueue[Request | None]) -> None:
+    try:
+        while True:
+            requests.put(connection.recv())
+    except (EOFError, OSError):
+        requests.put(None)  # training is over
 
 
 if __name__ == "__main__":

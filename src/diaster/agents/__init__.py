@@ -36,6 +36,13 @@ class Transition(NamedTuple):
     terminal: Array  # [B]
 
 
+class WorkingForm(NamedTuple):
+    """Another form of a state, in which updates have fewer and larger operations; for an accelerator."""
+
+    pack: Callable[[State], Any]
+    unpack: Callable[[Any], State]
+
+
 class Agent(NamedTuple):
     """What training needs of a learner. All functions are for one seed; the caller adds `vmap`."""
 
@@ -49,3 +56,5 @@ class Agent(NamedTuple):
     """The parameters that act."""
     acting: HostPolicy
     """How they act, on the host."""
+    working_form: WorkingForm | None = None
+    """What `update` is given on an accelerator, for the time of a chunk, instead of the state itself."""

@@ -41,7 +41,7 @@ from diaster.decompose.statistics import (
     normalize,
     return_scale,
 )
-from diaster.nets import GRU, MLP, Linear, gru_init, gru_scan, linear, linear_init, mlp, mlp_init
+from diaster.nets import GRU, MLP, Linear, gru_init, gru_scan, gru_scan_beside, linear, linear_init, mlp, mlp_init
 from diaster.packing import Rows, draw_cuts, draw_segments, pack_episodes, rows_of_segments
 from diaster.replay import EpisodeBlock, EpisodeStore, Steps, draw_episodes, gather_steps
 from diaster.types import EnvSpec
@@ -79,7 +79,11 @@ class Batch(NamedTuple):
 
 def reward_differences(net: SubReward, head: str, inputs: Array, start: Array) -> Array:
     """What each step adds to R̂_sub of its segment; a segment's differences sum to its R̂_sub.  # [T, W]"""
-    values = linear(net.head, gru_scan(net.cell, inputs, start))[..., 0]
+    return _differences(net, head, gru_scan(net.cell, inputs, start), start)
+
+
+def _differences(net: SubReward, head: str, states: Array, start: Array) -> Array:
+    values = linear(net.head, states)[..., 0]
     if head == "cumulative":
         return values
     before = jnp.concatenate([jnp.zeros_like(values[:1]), values[:-1]])
@@ -96,9 +100,18 @@ def sum_by_episode(values: Array, rows: Rows) -> Array:
 
 
 def sub_trajectory_loss(net: SubReward, config: DiasterConfig, batch: Batch) -> tuple[Array, Array]:
-    """The loss of R̂_sub on a batch, and the differences it was made of."""
+    """The loss of R̂_sub on a batch, and the differences R̂_d that the step reward is to follow."""
     rows = batch.rows
-    difference = reward_differences(net, config.head, batch.inputs, batch.start)
+    if config.segments == "sampled" or config.reward_source == "difference":
+        difference = reward_differences(net, config.head, batch.inputs, batch.start)
+        target = difference  # the very ones that the net is trained on, if any are needed
+    else:
+        # The paper's differences are those of whole episodes. A step waits for the one before it, not for the rows
+        # beside it: cut and whole episodes together take the time of one.
+        start, whole = batch.start, rows.step == 0
+        cut_states, whole_states = gru_scan_beside(net.cell, batch.inputs, start, whole)
+        difference = _differences(net, config.head, cut_states, start)
+        target = _differences(net, config.head, whole_states, whole)
     looked_at = jnp.maximum(sum_by_episode(jnp.ones_like(difference), rows), 1.0)
     mean = sum_by_episode(difference, rows) / looked_at
     error = mean - batch.target / batch.length
@@ -107,7 +120,7 @@ def sub_trajectory_loss(net: SubReward, config: DiasterConfig, batch: Batch) -> 
     variance = sum_by_episode(difference**2, rows) / looked_at - mean**2
     per_episode = error**2 + config.variance_penalty * variance
     n_counted = jnp.maximum(rows.counted.sum(), 1)
-    return jnp.where(rows.counted, per_episode, 0.0).sum() / n_counted, difference
+    return jnp.where(rows.counted, per_episode, 0.0).sum() / n_counted, jax.lax.stop_gradient(target)
 
 
 def step_loss(net: MLP, batch: Batch, target: Array) -> Array:
@@ -168,26 +181,22 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
         target = store.episode_return[episode] / scale(state)
         return Batch(inputs_of(state, steps), rows, start, target, length)
 
-    def whole_episode_targets(net: SubReward, batch: Batch) -> Array:
-        """R̂_d of whole episodes, from one scan without cuts."""
-        difference = reward_differences(net, config.head, batch.inputs, batch.rows.step == 0)
-        if config.terminal_target == "return":
-            # Deviation of the published code: R̂_sub(τ_{0:L}) is replaced by R, so that the targets sum to R.
-            gap = batch.target - sum_by_episode(difference, batch.rows)
-            is_last = batch.rows.step == batch.length[batch.rows.episode] - 1
-            difference = difference + jnp.where(is_last, gap[batch.rows.episode], 0.0)
-        return difference
+    def corrected(difference: Array, batch: Batch) -> Array:
+        """Deviation of the published code: R̂_sub(τ_{0:L}) is replaced by R, so that the targets sum to R."""
+        gap = batch.target - sum_by_episode(difference, batch.rows)
+        is_last = batch.rows.step == batch.length[batch.rows.episode] - 1
+        return difference + jnp.where(is_last, gap[batch.rows.episode], 0.0)
 
     def update(state: DiasterState, batch: Batch) -> tuple[DiasterState, Metrics]:
-        (sub_loss, difference), gradient = jax.value_and_grad(sub_trajectory_loss, has_aux=True)(
+        (sub_loss, target), gradient = jax.value_and_grad(sub_trajectory_loss, has_aux=True)(
             state.sub_reward, config, batch
         )
         change, sub_optimizer = optimizer.update(gradient, state.sub_optimizer)
         state = state._replace(sub_reward=optax.apply_updates(state.sub_reward, change), sub_optimizer=sub_optimizer)
         metrics = {"sub_loss": sub_loss}
         if config.reward_source == "step_reward":
-            # Sampled segments: the net was trained on these very differences, no second scan is needed.
-            target = difference if sampled else whole_episode_targets(state.sub_reward, batch)
+            if config.terminal_target == "return" and not sampled:
+                target = corrected(target, batch)
             loss, gradient = jax.value_and_grad(step_loss)(state.step_reward, batch, target)
             change, step_optimizer = optimizer.update(gradient, state.step_optimizer)
             step_reward = optax.apply_updates(state.step_reward, change)

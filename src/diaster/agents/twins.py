@@ -1,0 +1,70 @@
+"""Two critics of the same shape: as two nets, or stacked into one.
+
+On a CPU a batched product of this size takes 1.7 times as long as two separate ones. On an accelerator every product
+is a launch, and launches are what an update waits for: there critics are stacked while a chunk is learnt from.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from diaster.nets import MLP, Linear, mlp
+
+
+class StackedCritics(NamedTuple):
+    """Both critics in one; every array has a leading axis of two."""
+
+    layers: MLP  # weights [2, I, O], biases [2, O]
+
+
+Critics = tuple[MLP, MLP] | StackedCritics
+
+
+def action_values(critics: Critics, obs: Array, action: Array) -> Array:
+    """Both critics' values.  # [2, B]"""
+    x = jnp.concatenate([obs, action], axis=-1)
+    if isinstance(critics, StackedCritics):
+        return _stacked_mlp(critics.layers, x)[..., 0]
+    return jnp.stack([mlp(critic, x)[..., 0] for critic in critics])
+
+
+def stack_critics(state: Any) -> Any:
+    """A state with every pair of nets in it, those of an optimiser too, stacked into one."""
+
+    def stack(part: Any) -> Any:
+        return StackedCritics(jax.tree.map(lambda *leaves: jnp.stack(leaves), *part)) if _is_pair(part) else part
+
+    return jax.tree.map(stack, state, is_leaf=_is_pair)
+
+
+def unstack_critics(state: Any) -> Any:
+    """The way back."""
+
+    def unstack(part: Any) -> Any:
+        if not isinstance(part, StackedCritics):
+            return part
+        return tuple(jax.tree.map(lambda leaf, number=number: leaf[number], part.layers) for number in range(2))
+
+    return jax.tree.map(unstack, state, is_leaf=lambda part: isinstance(part, StackedCritics))
+
+
+def _is_pair(part: Any) -> bool:
+    return isinstance(part, tuple) and len(part) == 2 and all(map(_is_net, part))
+
+
+def _is_net(part: Any) -> bool:
+    return isinstance(part, tuple) and len(part) > 0 and all(isinstance(layer, Linear) for layer in part)
+
+
+def _stacked_mlp(layers: MLP, x: Array) -> Array:
+    """`mlp` of stacked nets on the same inputs  # [2, B, O]"""
+    x = jnp.broadcast_to(x, (2, *x.shape))
+    for number, layer in enumerate(layers):
+        x = jnp.einsum("nbi,nio->nbo", x, layer.weight) + layer.bias[:, None]
+        if number < len(layers) - 1:
+            x = jax.nn.relu(x)
+    return x
