@@ -137,14 +137,14 @@ class StoppingInEvaluation(StoppingAt):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(-1)
-        evaluate = workers.evaluation_episodes
+        evaluate = workers.try_episodes
 
         def interrupted(*arguments: Any) -> Any:
             monkeypatch.undo()
             os.kill(os.getpid(), self.number)
             return evaluate(*arguments)
 
-        monkeypatch.setattr(workers, "evaluation_episodes", interrupted)
+        monkeypatch.setattr(workers, "try_episodes", interrupted)
 
 
 def test_a_signal_in_an_evaluation_waits_for_its_end_and_changes_no_byte(

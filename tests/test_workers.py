@@ -2,6 +2,7 @@ import os
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import toy_envs
@@ -11,7 +12,16 @@ from diaster.collect import Handling
 from diaster.envs import describe_env, make_env
 from diaster.errors import DiasterError
 from diaster.types import EnvSpec
-from diaster.workers import Fleet, LocalFleet, Request, WorkerFleet, available_cores, make_fleet
+from diaster.workers import (
+    Evaluators,
+    Fleet,
+    LocalFleet,
+    Request,
+    WorkerFleet,
+    available_cores,
+    make_evaluators,
+    make_fleet,
+)
 
 SEEDS = (0, 5, 9)
 IMPORTS = ("toy_envs",)
@@ -153,7 +163,7 @@ def test_an_environment_that_is_registered_by_a_function_runs_in_this_process(
 
 @pytest.mark.parametrize(
     ("cores", "seeds", "workers", "evaluators"),
-    [(2, 3, 0, 0), (8, 1, 0, 1), (8, 3, 3, 3), (3, 5, 2, 1), (16, 20, 20, 20), (8, 40, 7, 4)],
+    [(2, 3, 0, 0), (8, 1, 0, 4), (8, 3, 3, 6), (3, 5, 2, 1), (16, 5, 5, 15), (16, 20, 20, 20), (8, 40, 7, 4)],
 )
 def test_auto_collects_one_seed_here_and_takes_other_processes_on_more_than_two_cores(
     cores: int, seeds: int, workers: int, evaluators: int, monkeypatch: pytest.MonkeyPatch
@@ -162,16 +172,14 @@ def test_auto_collects_one_seed_here_and_takes_other_processes_on_more_than_two_
     monkeypatch.delenv("NPROC", raising=False)
     taken: list[int] = []
 
-    def pretend(*arguments: object, gives_way: bool) -> None:
+    def pretend(*arguments: Any, gives_way: bool = False) -> None:
         assert gives_way == bool(taken)  # who collects was made first
-        n_workers = arguments[-1]
-        assert isinstance(n_workers, int)
-        taken.append(n_workers)
+        taken.append(arguments[5])
 
     monkeypatch.setattr("diaster.workers.WorkerFleet", pretend)
     monkeypatch.setattr("diaster.workers.LocalFleet", lambda *_: taken.append(0))
     make_fleet(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS, "auto")
-    make_fleet(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS, "auto", evaluates=True)
+    make_evaluators(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS, "auto")
     assert taken == [workers, evaluators]
 
 
@@ -208,7 +216,10 @@ def test_requests_that_wait_for_a_worker_are_answered_in_their_order_with_the_sa
 
 
 def test_processes_that_evaluate_give_way_to_those_that_collect() -> None:
-    fleets = [make_fleet(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), IMPORTS, 1, evaluates=e) for e in (False, True)]
+    fleets = [
+        WorkerFleet(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), Handling(), IMPORTS, 1, gives_way=gives_way)
+        for gives_way in (False, True)
+    ]
     try:
         for fleet in fleets:
             fleet.start(Request("faults", [None]))
@@ -218,6 +229,32 @@ def test_processes_that_evaluate_give_way_to_those_that_collect() -> None:
     finally:
         for fleet in fleets:
             fleet.close()
+
+
+def evaluation(env_id: str, parameters: list[Any], n_beside: int, n_episodes: int, retries: int) -> list[list[Any]]:
+    """Of two seeds, shared out among so many environments each."""
+    beside = [(number, n_beside) for _ in range(2) for number in range(n_beside)]
+    seeds = [seed for seed in SEEDS[:2] for _ in range(n_beside)]
+    fleet = WorkerFleet(
+        spec_of(env_id), TANH_GAUSSIAN, seeds, Handling(retries=retries), IMPORTS, 2, beside, gives_way=True
+    )
+    evaluators = Evaluators(fleet, 2, retries, n_beside)
+    try:
+        evaluators.start(parameters, 3, n_episodes)
+        return evaluators.finish()
+    finally:
+        evaluators.close()
+
+
+@pytest.mark.parametrize(("env_id", "retries"), [("Toy-v0", 0), ("ToyUnlucky-v0", 9)])
+def test_an_evaluation_that_is_shared_out_has_the_same_episodes_in_the_same_order(
+    env_id: str, retries: int, random_parameters: Callable
+) -> None:
+    parameters = [random_parameters(3, 4, seed) for seed in SEEDS[:2]]
+    alone = evaluation(env_id, parameters, 1, 5, retries)
+    assert flat(evaluation(env_id, parameters, 3, 5, retries)) == flat(alone)
+    assert all(of_seed for of_seed in alone)
+    assert (sum(map(len, alone)) < 10) == bool(retries)
 
 
 @pytest.mark.parametrize(("told", "cores"), [("3", 3), ("0", 8), ("many", 8), (None, 8)])

@@ -242,6 +242,19 @@ class MoodyToy(Toy):
         return super().observe() + np.float32(0.01 * self.episodes)
 
 
+class UnluckyToy(Toy):
+    """Raises in every third episode or so; which ones follows from the seeds of their resets."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.is_unlucky = seed is not None and seed % 3 == 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        if self.is_unlucky and self.time == 4:
+            raise RuntimeError("no luck")
+        return super().step(action)
+
+
 def make_toy() -> gym.Env:
     return Toy()
 
@@ -253,6 +266,7 @@ def register(name: str, toy: type[Toy], horizon: int | None = HORIZON, **kwargs:
 
 register("Toy", Toy)
 register("ToyMoody", MoodyToy)
+register("ToyUnlucky", UnluckyToy)
 register("ToyRunner", RunnerToy)
 register("ToyMaze", MazeToy)
 register("ToyConstant", Toy, constant=True)

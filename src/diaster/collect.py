@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,7 +112,7 @@ class Rollout:
             raise self._error(
                 f"returned an observation of shape {array.shape} where ({self._spec.obs_dim},) was announced at"
             )
-        if not math.isfinite(float(array.sum(dtype=np.float64))):  # cheaper than isfinite().all() for small arrays
+        if not math.isfinite(array @ array):  # the quickest way to ask; large numbers may be told from lost ones below
             bad = np.flatnonzero(~np.isfinite(array))
             if bad.size:
                 raise self._fault(f"returned {array[bad[0]]} in its observation (entry {bad[0]}) at")
@@ -241,22 +241,61 @@ def evaluation_episodes(
     evaluation: int,
     n_episodes: int,
     retries: int = 0,
-) -> Iterator[EvaluationEpisode]:
-    """Deterministic episodes of an evaluation, each from a seed of its own; some may be lost to faults.
+) -> list[EvaluationEpisode]:
+    """Deterministic episodes of an evaluation, each from a seed of its own; some may be lost to faults."""
 
-    Where all of them were, others follow until one ends well or the faults are too many.
-    """
-    faults = number = 0
-    while number < n_episodes or faults == number:
+    def run(numbers: Sequence[int]) -> list[Outcome]:
+        return try_episodes(rollout, policy, parameters, seed, evaluation, numbers, retries)
+
+    return settle_evaluation(run(range(n_episodes)), run, retries)
+
+
+Outcome = EvaluationEpisode | EnvironmentFault
+
+
+def try_episodes(
+    rollout: Rollout,
+    policy: HostPolicy,
+    parameters: HostParameters,
+    seed: int,
+    evaluation: int,
+    numbers: Sequence[int],
+    retries: int,
+) -> list[Outcome]:
+    """Numbered episodes of an evaluation, or what was wrong with them; none follows more faults than are survived."""
+    outcomes: list[Outcome] = []
+    faults = 0
+    for number in numbers:
         start = reset_seed(seed, Stream.EVALUATE_RESET, evaluation, number)
-        number += 1
         try:
-            yield _evaluation_episode(rollout, policy, parameters, start)
-        except EnvironmentFault:
+            outcomes.append(_evaluation_episode(rollout, policy, parameters, start))
+        except EnvironmentFault as fault:
+            outcomes.append(fault)
             faults += 1
             if faults > retries:
-                raise
+                break
             rollout.close()
+    return outcomes
+
+
+def settle_evaluation(
+    outcomes: Sequence[Outcome], run: Callable[[Sequence[int]], Sequence[Outcome]], retries: int
+) -> list[EvaluationEpisode]:
+    """The episodes that ended well. Where none did, others are run until one does; too many faults end it."""
+    kept: list[EvaluationEpisode] = []
+    faults = number = 0
+    while True:
+        for outcome in outcomes:
+            number += 1
+            if isinstance(outcome, EvaluationEpisode):
+                kept.append(outcome)
+                continue
+            faults += 1
+            if faults > retries:
+                raise outcome
+        if kept:
+            return kept
+        outcomes = run([number])
 
 
 def _evaluation_episode(

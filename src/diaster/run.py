@@ -157,9 +157,7 @@ class Run:
         rollout = Rollout(make, self.spec, f"seed {seed}'s evaluation")
         try:
             acting, parameters = self._agent.acting, self._parameters(position)
-            seen: list[EvaluationEpisode] = list(
-                evaluation_episodes(rollout, acting, parameters, seed, AFTER_THE_RUN, episodes, config.env_retries)
-            )
+            seen = evaluation_episodes(rollout, acting, parameters, seed, AFTER_THE_RUN, episodes, config.env_retries)
         finally:
             rollout.close()
         if len(seen) < episodes:

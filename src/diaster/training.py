@@ -41,7 +41,7 @@ from diaster.schedule import chunk_ends, crosses, ring_rows, updates_due, warmup
 from diaster.shards import ShardedLearner
 from diaster.trees import is_recorded, leaf_names
 from diaster.types import EnvSpec, Episode
-from diaster.workers import Fleet, Request, make_fleet
+from diaster.workers import Fleet, Request, make_evaluators, make_fleet
 
 POOR_FIT = 0.3  # below this R² late in a run, the step reward explains little of the returns
 LATE = 0.5
@@ -166,9 +166,9 @@ class Trainer:
         else:
             self._learner = make_learner(config.seeds, devices[0])
         self._rewards = RewardModel(decomposer, spec.horizon)
-        fleet_of = partial(make_fleet, spec, agent.acting, config.seeds, config.imports, config.workers, handling)
-        self._fleet: Fleet = fleet_of()
-        self._evaluators: Fleet = fleet_of(evaluates=True)
+        where = spec, agent.acting, config.seeds, config.imports, config.workers, handling
+        self._fleet: Fleet = make_fleet(*where)
+        self._evaluators = make_evaluators(*where)
         self._due: DueEvaluation | None = None
         self._under_way: EvaluationUnderWay | None = None
         n_seeds = len(config.seeds)
@@ -471,7 +471,7 @@ class Trainer:
         due, self._due = self._due, None
         policies, nets = self._sound_policies(), self._learner.frozen()
         self._good = sound_nets(nets, self._good)
-        self._evaluators.start(Request("evaluate", policies, self._evaluations, self._config.evaluation.episodes))
+        self._evaluators.start(policies, self._evaluations, self._config.evaluation.episodes)
         self._under_way = EvaluationUnderWay(due, self._learner.policy_tree(), nets.decomposer)
 
     def _finish_evaluation(self, wait: bool = True) -> None:

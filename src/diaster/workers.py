@@ -9,6 +9,7 @@ is loaded in them. Results do not depend on the number of workers.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
 import subprocess
@@ -24,13 +25,24 @@ from threadpoolctl import threadpool_limits
 
 from diaster.acting import POLICIES, HostParameters, HostPolicy
 from diaster.children import line_to_the_parent, start_child
-from diaster.collect import ORDINARY, Collector, CollectorState, Handling, MakeEnv, Rollout, evaluation_episodes
+from diaster.collect import (
+    ORDINARY,
+    Collector,
+    CollectorState,
+    Handling,
+    MakeEnv,
+    Outcome,
+    Rollout,
+    settle_evaluation,
+    try_episodes,
+)
 from diaster.envs import gym_spec, import_modules, make_env
 from diaster.errors import DiasterError
 from diaster.isolation import IsolatedEnv
-from diaster.types import EnvSpec
+from diaster.types import EnvSpec, EvaluationEpisode
 
 MANY_CORES = 8
+MOST_BESIDE = 4  # processes that share the evaluation of a seed
 NICENESS = 10  # of processes that evaluate: nobody waits for them
 
 
@@ -43,12 +55,14 @@ class Job(NamedTuple):
     policy: str  # its name in acting.py
     seeds: tuple[int, ...]
     handling: Handling
+    beside: tuple[tuple[int, int], ...]  # of those that share an evaluation: which of how many each is
     gives_way: bool  # to processes that others wait for
 
 
 class Request(NamedTuple):
-    """Collect so many steps, or evaluate so many episodes, with one policy per seed of the worker.
+    """Collect so many steps, or evaluate numbered episodes, with one policy per seed of the worker.
 
+    Episodes are numbered from `first` to `amount`; where several share an evaluation, each takes those of its turn.
     `state` asks where every collector stands, `faults` for what it dropped; `restore` brings them to such states, after
     so many steps.
     """
@@ -57,6 +71,7 @@ class Request(NamedTuple):
     parameters: Sequence[HostParameters | CollectorState | None]  # of every seed
     number: int = 0  # of the chunk or of the evaluation
     amount: int = 0
+    first: int = 0
 
 
 class Fleet(Protocol):
@@ -81,9 +96,17 @@ class SeedEnvs:
     """Training and evaluation environment of some seeds, in this process or behind it."""
 
     def __init__(
-        self, make: MakeEnv, spec: EnvSpec, policy: HostPolicy, seeds: Sequence[int], handling: Handling
+        self,
+        make: MakeEnv,
+        spec: EnvSpec,
+        policy: HostPolicy,
+        seeds: Sequence[int],
+        handling: Handling,
+        beside: Sequence[tuple[int, int]] | None = None,
     ) -> None:
         self._policy, self._seeds, self._retries = policy, seeds, handling.retries
+        # Which of how many that share the episodes of an evaluation each of them is.
+        self._beside = beside or [(0, 1)] * len(seeds)
         self._collectors = [Collector(make, spec, policy, seed, handling) for seed in seeds]
         self._evaluations = [Rollout(make, spec, f"seed {seed}'s evaluation") for seed in seeds]
 
@@ -101,12 +124,12 @@ class SeedEnvs:
             return collector.restore(given, request.amount)
         if request.kind == "collect":
             return collector.collect(given, request.number, request.amount)
-        assert given is not None, "an evaluation needs a policy"
+        if given is None:
+            return []
         rollout, seed = self._evaluations[position], self._seeds[position]
-        episodes = evaluation_episodes(
-            rollout, self._policy, given, seed, request.number, request.amount, self._retries
-        )
-        return list(episodes)
+        beside, of = self._beside[position]
+        numbers = range(request.first + beside, request.amount, of)
+        return try_episodes(rollout, self._policy, given, seed, request.number, numbers, self._retries)
 
     def close(self) -> None:
         for collector, evaluation in zip(self._collectors, self._evaluations, strict=True):
@@ -163,10 +186,12 @@ class WorkerFleet:
         handling: Handling,
         imports: Sequence[str],
         n: int,
+        beside: Sequence[tuple[int, int]] | None = None,
         gives_way: bool = False,
     ) -> None:
         self._shares = [list(range(first, len(seeds), n)) for first in range(n)]
         self._n_seeds = len(seeds)
+        beside = beside or [(0, 1)] * len(seeds)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._connections: list[Connection] = []
         self._answers: list[deque[Any]] = [deque() for _ in self._shares]
@@ -177,7 +202,8 @@ class WorkerFleet:
         for share in self._shares:
             process, connection = start_child("diaster.workers")
             names = tuple(seeds[position] for position in share)
-            connection.send(Job(env_json, spec, tuple(imports), policy.name, names, handling, gives_way))
+            parts = tuple(beside[position] for position in share)
+            connection.send(Job(env_json, spec, tuple(imports), policy.name, names, handling, parts, gives_way))
             self._processes.append(process)
             self._connections.append(connection)
         self._sender.start()
@@ -236,6 +262,56 @@ class WorkerFleet:
                 process.wait()
 
 
+class Evaluators:
+    """Environments to evaluate in. The episodes of a seed may be shared out; that changes none of them."""
+
+    def __init__(self, fleet: Fleet, n_seeds: int, retries: int, n_beside: int = 1) -> None:
+        self._fleet, self._n_seeds, self._retries, self._n_beside = fleet, n_seeds, retries, n_beside
+        self._request: Request | None = None
+
+    def start(self, policies: Sequence[HostParameters], evaluation: int, n_episodes: int) -> None:
+        """Evaluate every seed's policy; returns at once where it can."""
+        self._request = Request("evaluate", self._shared(policies), evaluation, n_episodes)
+        self._fleet.start(self._request)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether waiting longer than so gains nothing."""
+        return self._fleet.wait(seconds)
+
+    def finish(self) -> list[list[EvaluationEpisode]]:
+        """The episodes of every seed."""
+        outcomes = self._gathered()
+        return [
+            settle_evaluation(of_seed, partial(self._one_more, position), self._retries)
+            for position, of_seed in enumerate(outcomes)
+        ]
+
+    def close(self) -> None:
+        self._fleet.close()
+
+    def _one_more(self, position: int, numbers: Sequence[int]) -> list[Outcome]:
+        assert self._request is not None
+        [number] = numbers
+        alone = [
+            given if seed == position else None
+            for seed, given in enumerate(self._request.parameters[:: self._n_beside])
+        ]
+        self._fleet.start(self._request._replace(parameters=self._shared(alone), first=number, amount=number + 1))
+        return self._gathered()[position]
+
+    def _shared(self, policies: Sequence[Any]) -> list[Any]:
+        return [policy for policy in policies for _ in range(self._n_beside)]
+
+    def _gathered(self) -> list[list[Outcome]]:
+        """What every seed's episodes came to, in the order of their numbers."""
+        answers = self._fleet.finish()
+        together = [answers[first : first + self._n_beside] for first in range(0, len(answers), self._n_beside)]
+        return [
+            [outcome for row in itertools.zip_longest(*parts) for outcome in row if outcome is not None]
+            for parts in together
+        ]
+
+
 def make_fleet(
     spec: EnvSpec,
     policy: HostPolicy,
@@ -243,23 +319,55 @@ def make_fleet(
     imports: Sequence[str],
     workers: int | str,
     handling: Handling = ORDINARY,
-    evaluates: bool = False,
 ) -> Fleet:
-    """The environments of all seeds, to collect or to evaluate in, in as many processes as the machine has use for."""
-    portable = _is_portable(spec.id)
+    """The environments of all seeds, to collect in, in as many processes as the machine has use for."""
+    n_workers = _number_of_processes(spec, len(seeds), workers, handling, available_cores() - 1)
+    if workers == "auto" and len(seeds) == 1:
+        n_workers = 0  # collecting for one seed is hidden behind learning
+    if n_workers == 0:
+        return LocalFleet(spec, policy, seeds, handling, imports)
+    return WorkerFleet(spec, policy, seeds, handling, imports, n_workers)
+
+
+def make_evaluators(
+    spec: EnvSpec,
+    policy: HostPolicy,
+    seeds: Sequence[int],
+    imports: Sequence[str],
+    workers: int | str,
+    handling: Handling = ORDINARY,
+) -> Evaluators:
+    """The same to evaluate in. Nothing hides an evaluation, which takes as long as many chunks."""
+    cores = available_cores()
+    n_workers = _number_of_processes(spec, len(seeds), workers, handling, cores // 2)
+    if n_workers == 0:
+        return Evaluators(LocalFleet(spec, policy, seeds, handling, imports), len(seeds), handling.retries)
+    n_beside = max(1, min(cores // len(seeds), MOST_BESIDE)) if workers == "auto" and n_workers == len(seeds) else 1
+    beside = [(number, n_beside) for _ in seeds for number in range(n_beside)]
+    shared = [seed for seed in seeds for _ in range(n_beside)]
+    fleet = WorkerFleet(spec, policy, shared, handling, imports, n_workers * n_beside, beside, gives_way=True)
+    return Evaluators(fleet, len(seeds), handling.retries, n_beside)
+
+
+def _number_of_processes(spec: EnvSpec, n_seeds: int, workers: int | str, handling: Handling, spare_cores: int) -> int:
+    """As many as were asked for, or as are of use; 0 for this process."""
+    is_portable, cores = _is_portable(spec.id), available_cores()
     if workers == "auto":
-        cores = available_cores()
         # On two cores learning takes both, and a process would gain nothing.
-        workers = 0 if cores <= 2 or not portable else _useful_processes(len(seeds), cores, evaluates)
+        if cores <= 2 or not is_portable:
+            workers = 0
+        elif cores >= MANY_CORES and n_seeds <= 2 * cores:
+            return n_seeds  # the system shares cores out more evenly than whole seeds can be
+        else:
+            each = -(-n_seeds // min(n_seeds, spare_cores))
+            return -(-n_seeds // each)  # no more than it takes for nobody to have more seeds than that
     assert isinstance(workers, int)
-    if (workers > 0 or handling.isolate) and not portable:
+    if (workers > 0 or handling.isolate) and not is_portable:
         raise DiasterError(
             f"'{spec.id}' cannot be made in other processes; use --workers 0 without --isolate-envs, or register it by "
             "a 'module:Class' text and with arguments that JSON can hold."
         )
-    if workers == 0:
-        return LocalFleet(spec, policy, seeds, handling, imports)
-    return WorkerFleet(spec, policy, seeds, handling, imports, min(workers, len(seeds)), gives_way=evaluates)
+    return min(workers, n_seeds)
 
 
 def available_cores() -> int:
@@ -268,17 +376,6 @@ def available_cores() -> int:
     if told.isdecimal() and int(told) > 0:
         return int(told)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _useful_processes(n_seeds: int, cores: int, evaluates: bool) -> int:
-    """Collecting for one seed is hidden behind learning, an evaluation is not: it takes as long as many chunks."""
-    if n_seeds == 1 and not evaluates:
-        return 0
-    if n_seeds <= 2 * cores and cores >= MANY_CORES:
-        return n_seeds  # the system shares cores out more evenly than whole seeds can be
-    most = min(n_seeds, cores // 2 if evaluates else cores - 1)
-    each = -(-n_seeds // most)
-    return -(-n_seeds // each)  # no more than it takes for nobody to have more seeds than that
 
 
 def isolated(env_json: str, horizon: int, imports: Sequence[str], handling: Handling) -> MakeEnv:
@@ -315,7 +412,7 @@ def serve(connection: Connection) -> None:
                     make: MakeEnv = partial(make_env, env_spec, job.spec.horizon)
                     if job.handling.isolate:
                         make = isolated(job.env_json, job.spec.horizon, job.imports, job.handling)
-                    envs = SeedEnvs(make, job.spec, POLICIES[job.policy], job.seeds, job.handling)
+                    envs = SeedEnvs(make, job.spec, POLICIES[job.policy], job.seeds, job.handling, job.beside)
                 connection.send(envs.answer(request))
             except DiasterError as error:
                 connection.send(error)
