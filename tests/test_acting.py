@@ -64,7 +64,7 @@ def test_the_host_policy_equals_the_learners_with_the_same_noise(layers):
     noise = rng.normal(size=(200, ACTIONS)).astype(np.float32)
     log_std = acting.mlp(on_host(layers), obs)[:, ACTIONS:]
     assert (log_std > acting.LOG_STD_MAX).any() and (log_std < 0.0).any()
-    expected, _ = jax.jit(nets.tanh_gaussian)(layers, jnp.asarray(obs), jnp.asarray(noise))
+    expected, _ = jax.jit(nets.tanh_gaussian)(nets.mlp(layers, jnp.asarray(obs)), jnp.asarray(noise))
     np.testing.assert_allclose(TANH_GAUSSIAN.act(with_layers(layers), obs, noise), expected, atol=1e-5)
 
 
@@ -81,7 +81,7 @@ def test_one_observation_gives_the_same_action_as_a_batch_of_them(layers):
 def test_without_noise_the_host_policy_takes_the_squashed_mean(layers):
     obs = np.random.default_rng(4).normal(size=(100, OBS)).astype(np.float32)
     host = TANH_GAUSSIAN.act(with_layers(layers), obs, None)
-    learner, _ = jax.jit(nets.tanh_gaussian)(layers, jnp.asarray(obs), jnp.zeros((100, ACTIONS)))
+    learner, _ = jax.jit(nets.tanh_gaussian)(nets.mlp(layers, jnp.asarray(obs)), jnp.zeros((100, ACTIONS)))
     assert host.dtype == np.float32
     np.testing.assert_allclose(host, learner, atol=1e-5)
 

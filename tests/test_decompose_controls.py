@@ -121,9 +121,9 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> list[Episode]:
     handed: list[Episode] = []
     ingest = Learner.ingest
 
-    def watched(self: Learner, episodes: Any) -> None:
+    def watched(self: Learner, episodes: Any, prepared: Any = None) -> None:
         handed.extend(episode for of_seed in episodes for episode in of_seed)
-        ingest(self, episodes)
+        ingest(self, episodes, prepared)
 
     monkeypatch.setattr(Learner, "ingest", watched)
     return handed

@@ -176,6 +176,12 @@ def test_the_batch_under_test_packs_all_lengths_and_leaves_one_out():
     assert sum(len(parts) for parts in packed(1).segments) > COUNTED
 
 
+def reward_differences_alone(net, head, inputs, here):
+    """Of one episode by itself, from its cells in the rows."""
+    steps = np.asarray(inputs)[here]
+    return plain_differences(gru_values(copies(net), steps), head)[0].real
+
+
 @pytest.mark.parametrize("head", ["cumulative", "final"])
 @pytest.mark.parametrize("loss", ["sum", "mean"])
 def test_the_packed_loss_and_its_gradient_equal_a_loop_over_every_segment_by_itself(head, loss):
@@ -184,7 +190,8 @@ def test_the_packed_loss_and_its_gradient_equal_a_loop_over_every_segment_by_its
         case = packed(n_cuts)
         with float64():
             (value, difference), gradient = loss_and_gradient(case.net, penalty, case.batch, config)
-        value, difference = np.asarray(value), np.asarray(difference)
+            cut = reward_differences(case.net, head, case.batch.inputs, case.batch.start)
+        value, difference, cut = np.asarray(value), np.asarray(difference), np.asarray(cut)
         gradient = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
         plain = case.plain[head]
         expected = np.mean([e.loss(r, loss, penalty) for e, r in zip(plain, case.returns, strict=False)], axis=0)
@@ -195,8 +202,11 @@ def test_the_packed_loss_and_its_gradient_equal_a_loop_over_every_segment_by_its
         rows = case.batch.rows
         for number, episode in enumerate(plain):
             # Time runs along the first axis, and an episode lies in one row: the mask keeps the order.
-            found = difference[rows.valid & (rows.episode == number)]
-            np.testing.assert_allclose(found, episode.difference[0].real, atol=1e-9)
+            here = rows.valid & (rows.episode == number)
+            np.testing.assert_allclose(cut[here], episode.difference[0].real, atol=1e-9)
+            # What the step reward is to follow are the differences of the whole episode.
+            whole = reward_differences_alone(case.net, head, case.batch.inputs, here)
+            np.testing.assert_allclose(difference[here], whole, atol=1e-9)
 
 
 # --- differences ----------------------------------------------------------------------------------------------
@@ -527,8 +537,9 @@ def test_targets_are_uncut_differences_and_sum_to_the_return_where_it_replaces_t
     state = after(fresh, ONE)
     mean, mean_square, new = mean_target(update, state, store_of(ONE))
     length, scaled_return = ONE[0].length, RETURN / float(decomposer.scale(state))
-    # The targets are those of the net just updated, without cuts.
-    difference = plain_differences(gru_values(copies(new.sub_reward), seen_by_nets(ONE, ONE[0])), head)[0]
+    # The targets are those of the net before its own step, without cuts.
+    assert not np.array_equal(new.sub_reward.cell.hidden.bias, state.sub_reward.cell.hidden.bias)
+    difference = plain_differences(gru_values(copies(state.sub_reward), seen_by_nets(ONE, ONE[0])), head)[0]
     gap = scaled_return - difference.sum()
     assert abs(gap) > 0.1
     if terminal_target == "return":

@@ -188,7 +188,8 @@ def test_diaster_on_segments_of_one_step_without_a_penalty_has_this_loss_on_the_
         rows = packing.rows_of_segments(first[None], end[None], 1)
         inputs = jnp.asarray(episode)[rows.step]
         batch = diaster.Batch(inputs, rows, start, jnp.array([episode_return]), jnp.array([length]))
-        theirs, values = diaster.sub_trajectory_loss(net, config, batch)
+        theirs, _ = diaster.sub_trajectory_loss(net, config, batch)
+        values = diaster.reward_differences(net, config.head, inputs, start)
         ours = rrd.episode_loss(values[0], jnp.array(episode_return), jnp.array(length), unbiased=False)
         return jnp.stack([theirs, ours]), (first, values)
 

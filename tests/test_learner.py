@@ -383,3 +383,50 @@ def test_learning_in_the_working_form_is_learning_and_leaves_the_state_in_its_ow
         states.append(learner.state.agent)
     assert jax.tree.structure(states[0]) == jax.tree.structure(states[1])
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5), *states)
+
+
+@pytest.mark.parametrize("rounds", [1, 8], ids=["few steps", "a ring that has wrapped"])
+def test_rewards_from_a_table_are_those_of_the_steps_drawn(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
+    monkeypatch.setattr(module, "TABLE_BLOCK", 32)
+    batches = []
+    for tabulates in (True, False):
+        learner = learner_of(make_diaster(DiasterConfig(hidden=4), HORIZON))
+        assert learner._tabulates
+        learner._tabulates = tabulates
+        fill(learner, np.random.default_rng(3), rounds, 30)
+        n_updates = 2 * CAPACITY // BATCH if rounds > 1 else 20
+        assert len(live_places(learner)) <= n_updates * BATCH
+        learner.fit_agent(READY, 0, n_updates)
+        batches.append(last_batch(learner))
+    assert np.abs(batches[0].reward).max() > 0.01
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6), *batches)
+
+
+def test_a_table_too_small_for_all_stored_steps_is_not_used() -> None:
+    rewards = []
+    for tabulates in (True, False):
+        learner = learner_of(make_diaster(DiasterConfig(hidden=4), HORIZON))
+        learner._tabulates = tabulates
+        fill(learner, np.random.default_rng(3), 2, 30)
+        assert len(live_places(learner)) > 3 * BATCH
+        learner.fit_agent(READY, 0, 3)
+        rewards.append(last_batch(learner).reward)
+    np.testing.assert_allclose(*rewards, rtol=1e-5, atol=1e-6)
+
+
+def test_how_loops_are_compiled_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = []
+    for options in (module.loop_options("cpu"), None):
+        monkeypatch.setattr(module, "loop_options", lambda _, options=options: options)
+        learner = learner_of(make_diaster(DiasterConfig(hidden=8), HORIZON), make_sac(SacConfig(hidden=8)))
+        fill(learner, np.random.default_rng(0), 1, 20)
+        learner.fit_decomposer(READY, 0, 5)
+        learner.fit_agent(READY, 0, 5)
+        states.append(module.net_arrays(learner.state))
+    jax.tree.map(np.testing.assert_array_equal, *states)
+
+
+def test_only_what_this_version_of_jax_knows_is_asked_of_its_compiler() -> None:
+    assert module.loop_options("gpu") is None
+    options = module.loop_options("cpu")
+    assert options is None or jax.jit(lambda x: x, compiler_options=options)(1.0) == 1.0

@@ -107,10 +107,10 @@ def train_and_count(method: str, out: Path) -> tuple[Run, list[list[Episode]], l
     collected: list[list[Episode]] = [[] for _ in SMALL["seeds"]]
     ingest = Learner.ingest
 
-    def watched(self: Learner, episodes: Any) -> None:
+    def watched(self: Learner, episodes: Any, prepared: Any = None) -> None:
         for of_seed, new in zip(collected, episodes, strict=True):
             of_seed.extend(new)
-        ingest(self, episodes)
+        ingest(self, episodes, prepared)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Learner, "ingest", watched)

@@ -21,6 +21,7 @@ from diaster.config import DiasterConfig, RunConfig
 from diaster.envs import find_horizon, import_modules
 from diaster.learner import Learner
 from diaster.machine import find_devices, peak_memory, use_compilation_cache
+from diaster.nets import GRU, gru_init, gru_scan_beside
 from diaster.registry import make_agent, make_decomposer
 from diaster.report import Progress, Silent, duration
 from diaster.schedule import updates_due
@@ -72,10 +73,7 @@ def bench(config: RunConfig, length: int, loop_seconds: float = LOOP_SECONDS) ->
         if peak is not None:
             rows.append(("largest use of the device's memory", f"{peak / 1e9:.2f} GB"))
         if isinstance(config.decomposer, DiasterConfig) and config.decomposer.segments == "all":
-            floor = latency_floor(n_seeds, config.decomposer, length)
-            rows.append(("the least recurrent step of this size", f"{1e6 * floor:.2f} µs"))
-            # Forward and backward through the cut episodes, and forward through whole ones for the differences.
-            rows.append(("of three such rows, reached", f"{100 * 3 * length * floor / parts.decomposer:.0f} %"))
+            rows += recurrent_part(n_seeds, config.decomposer, spec, length)
         if loop_seconds > 0:
             rows += whole_loop(config, LEAST_LOOP + int(0.7 * learning / n_seeds * loop_seconds))
     return rows
@@ -128,9 +126,36 @@ def least_seconds(call: Callable[[], Any], repeat: int) -> float:
     return min(times)
 
 
-def latency_floor(n_seeds: int, config: DiasterConfig, n_steps: int) -> float:
+def recurrent_part(n_seeds: int, config: DiasterConfig, spec: EnvSpec, length: int) -> Sequence[Row]:
+    """The recurrent net alone: forward through cut and whole episodes at once, backward through the cut ones.
+
+    No row can take less than its length times the least step of its size.
+    """
+    n_rows, n_in = config.batch_episodes, spec.obs_dim + spec.action_dim
+    cells = jax.vmap(gru_init, (0, None, None))(jax.random.split(jax.random.key(0), n_seeds), n_in, config.hidden)
+    inputs = jax.random.normal(jax.random.key(1), (n_seeds, length, n_rows, n_in))
+    whole = jnp.broadcast_to(jnp.arange(length)[:, None] == 0, (length, n_rows))
+    cut = whole | (jnp.arange(length)[:, None] == length // 2)
+
+    def total(cell: GRU, inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        states, others = gru_scan_beside(cell, inputs, cut, whole)
+        return states.sum(), others.sum()
+
+    both_ways = jax.jit(jax.vmap(jax.grad(total, has_aux=True)))
+    seconds = least_seconds(lambda: both_ways(cells, inputs), 3)
+    steps = [least_step(n_seeds, n_ways * n_rows, config.hidden, length) for n_ways in (2, 1)]
+    return [
+        ("the recurrent net alone, forward and backward", f"{1e3 * seconds:.1f} ms"),
+        (
+            "the least recurrent step of its size, forward, backward",
+            f"{1e6 * steps[0]:.2f} µs, {1e6 * steps[1]:.2f} µs",
+        ),
+        ("of what so many of those take, reached", f"{100 * length * sum(steps) / seconds:.0f} %"),
+    ]
+
+
+def least_step(n_seeds: int, n_rows: int, n_hidden: int, n_steps: int) -> float:
     """Seconds of the least recurrent step: one product with the state, and what turns its result into a state again."""
-    n_hidden = config.hidden
     weight = jnp.full((n_seeds, n_hidden, 3 * n_hidden), 1e-3)
 
     def run(state: jax.Array) -> jax.Array:
@@ -141,7 +166,7 @@ def latency_floor(n_seeds: int, config: DiasterConfig, n_steps: int) -> float:
         return jax.lax.scan(step, state, None, length=n_steps, unroll=8)[0]
 
     compiled = jax.jit(run)
-    state = jnp.ones((n_seeds, config.batch_episodes, n_hidden))
+    state = jnp.ones((n_seeds, n_rows, n_hidden))
     return least_seconds(lambda: compiled(state), 3) / n_steps
 
 

@@ -7,7 +7,7 @@ of the update, so they do not depend on the seeds beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -36,6 +36,7 @@ from diaster.types import EnvSpec, Episode, Stream
 SMALL_BLOCK = 512  # rows; a chunk of short episodes fits
 DIVERGED = 1 << 20  # far from the numbers of streams: keys of a seed that begins anew
 DRAWN_AHEAD = 50  # batches drawn at a time
+TABLE_BLOCK = 1024  # steps whose rewards are computed at a time
 LABEL_ROWS = (2, 64)  # rows per call that renews labels: of the newest episodes, of all
 
 
@@ -73,6 +74,9 @@ class Learner:
     ) -> None:
         self._decomposer, self._agent, self._spec = decomposer, agent, spec
         self._batch_size, self._device = batch_size, device
+        # While fewer steps are stored than a chunk's updates look at, a CPU saves time by computing the reward of each
+        # once. A branch among several seeds would be both of its sides; on an accelerator rewards cost next to nothing.
+        self._tabulates = device.platform == "cpu" and len(seeds) == 1 and decomposer.sample is None
         self._working_form = None if device.platform == "cpu" else agent.working_form
         self._seed_keys = jax.device_put(jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)), device)
         self._first_keys = self._seed_keys
@@ -95,8 +99,11 @@ class Learner:
         self._label_age = 0  # updates since all labels were renewed
         self._ingest = jax.jit(each_seed(self._ingest_one), donate_argnums=(0, 1))
         # One trace per number of updates; a schedule that divides the chunks gives one.
-        self._fit_decomposer = jax.jit(self._fit_decomposers, static_argnums=5, donate_argnums=0)
-        self._fit_agent = jax.jit(self._fit_agents, static_argnums=7, donate_argnums=0)
+        options = loop_options(device.platform)
+        self._fit_decomposer = jax.jit(
+            self._fit_decomposers, static_argnums=5, donate_argnums=0, compiler_options=options
+        )
+        self._fit_agent = jax.jit(self._fit_agents, static_argnums=7, donate_argnums=0, compiler_options=options)
         self._policy_form = jax.tree.flatten(jax.eval_shape(jax.vmap(agent.policy), self.state.agent))
         self._flat_policy = jax.jit(jax.vmap(self._flat_policy_of_one))
         self._policy_on_its_way: tuple[Array, Array] | None = None
@@ -316,6 +323,11 @@ class Learner:
             is_ready: Array,
             seed_key: Array,
         ) -> tuple[Any, Metrics]:
+            table_size = n_updates * self._batch_size
+            has_table = self._tabulates and label is None
+            is_tabulated = store.n_steps <= table_size
+            table = self._reward_table(decomposer_state, store, table_size, is_tabulated) if has_table else None
+
             def draw_one(index: Array) -> tuple[Transition, Any]:
                 draw_key, noise_key = jax.random.split(stream_key(seed_key, Stream.UPDATE_AGENT, index))
                 if self._decomposer.sample is not None:
@@ -324,10 +336,16 @@ class Learner:
                 else:
                     steps = draw_steps(store, draw_key, self._batch_size)
                     drawn = gather_numbered(store, steps)
-                    if label is None:
-                        reward = self._decomposer.reward(decomposer_state, drawn)
-                    else:
+                    if label is not None:
                         reward = label[steps % label.shape[0]]
+                    elif table is not None:
+                        reward = jax.lax.cond(
+                            is_tabulated,
+                            lambda: table[steps % table_size],
+                            lambda: self._decomposer.reward(decomposer_state, drawn),
+                        )
+                    else:
+                        reward = self._decomposer.reward(decomposer_state, drawn)
                 # The one place where a learner's reward is filled.
                 batch = Transition(drawn.obs, drawn.action, reward, drawn.next_obs, drawn.terminal)
                 return batch, self._agent.noise(noise_key, batch)
@@ -343,6 +361,19 @@ class Learner:
 
         fitted: tuple[Any, Metrics] = each_seed(fit_one)(states, decomposer_states, stores, labels, ready, seed_keys)
         return fitted
+
+    def _reward_table(self, state: Any, store: EpisodeStore, size: int, is_used: Array) -> Array:
+        """r̂ of every stored step, each in the place of its number; nothing where the table is not used.  # [size]"""
+
+        def add_block(number: Array, table: Array) -> Array:
+            steps = store.first_live_step + number * TABLE_BLOCK + jnp.arange(TABLE_BLOCK)
+            is_stored = steps < store.next_step
+            rewards = self._decomposer.reward(state, gather_numbered(store, jnp.where(is_stored, steps, steps[0])))
+            return table.at[jnp.where(is_stored, steps % size, size)].set(rewards, mode="drop")
+
+        n_blocks = jnp.where(is_used, (store.n_steps + TABLE_BLOCK - 1) // TABLE_BLOCK, 0)
+        table: Array = jax.lax.fori_loop(0, n_blocks, add_block, jnp.zeros(size))
+        return table
 
     def _relabel_from(self, first: NDArray[np.int64]) -> None:
         """Renew the labels of all episodes that start at a numbered step or later."""
@@ -418,6 +449,19 @@ def nets_of(arrays: Mapping[str, NDArray[Any]], like: LearnerState) -> LearnerSt
     leaves = [jnp.asarray(arrays[name]) for name, _ in leaf_names(tree)]
     nets: LearnerState = jax.tree.unflatten(jax.tree.structure(tree), leaves)["state"]
     return nets
+
+
+@cache
+def loop_options(platform: str) -> dict[str, bool] | None:
+    """How loops of updates are compiled: on a CPU, without copies of nets that a closer look shows to be needless."""
+    options = {"xla_cpu_copy_insertion_use_region_analysis": True}
+    if platform != "cpu":
+        return None
+    try:
+        jax.jit(jnp.negative, compiler_options=options).lower(np.float32(0.0)).compile()
+    except Exception:  # versions of JAX differ in the options they know, and in how they say so
+        return None
+    return options
 
 
 def each_seed(function: Callable[..., Any]) -> Callable[..., Any]:

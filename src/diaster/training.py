@@ -226,11 +226,14 @@ class Trainer:
             request = None if is_ahead or follows is None else follows(self._acting_policies(learns))
             if request is not None and is_early:
                 self._fleet.start(request)
-            self._finish_evaluation(wait=False)
+            if self._evaluators.are_elsewhere:
+                self._finish_evaluation(wait=False)  # its rewards go before the learning that is launched now
             if learns:
                 self._learn(end)
             if request is not None and not is_early:
                 self._fleet.start(request)
+            if not self._evaluators.are_elsewhere:
+                self._finish_evaluation(wait=False)  # this process steps its environments, beside that learning
             if is_evaluated:
                 self._due = self._evaluation_due(end)
             self._reporter.advance(self._progress(end))
