@@ -37,7 +37,8 @@ class Marks(Silent):
 env, steps, seeds, out = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
 reporter = Marks()
 imported = time.time() - spawned
-config = build_config(env=env, steps=steps, seeds=seeds, warmup_steps=1000)
+every = {"evaluation": {"every": int(sys.argv[7])}} if sys.argv[7] else {}
+config = build_config(env=env, steps=steps, seeds=seeds, warmup_steps=1000, **every)
 run = run_training(config, out, reporter)
 marks = [mark for mark in reporter.marks if mark[0] >= int(sys.argv[6])]
 speed = seeds * (marks[-1][0] - marks[0][0]) / (marks[-1][1] - marks[0][1])
@@ -93,6 +94,7 @@ def main() -> None:
         default=5200,
         help="the step from which speed is taken; the first evaluation is at 5000",
     )
+    parser.add_argument("--evaluate-every", type=int, help="steps, instead of as often as by default; peers never do")
     arguments = parser.parse_args()
     if arguments.steps < arguments.count_from + 800:
         parser.error(f"--steps has to be at least {arguments.count_from + 800}: see --count-from")
@@ -112,6 +114,7 @@ def main() -> None:
                 str(out),
                 str(time.time()),
                 str(arguments.count_from),
+                str(arguments.evaluate_every or ""),
                 cache=cache,
             )
             shutil.rmtree(out)

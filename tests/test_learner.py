@@ -418,9 +418,8 @@ def test_how_loops_are_compiled_changes_no_bit(monkeypatch: pytest.MonkeyPatch) 
     states = []
     for options in (module.loop_options("cpu"), None):
         monkeypatch.setattr(module, "loop_options", lambda _, options=options: options)
-        learner = learner_of(make_diaster(DiasterConfig(hidden=8), HORIZON), make_sac(SacConfig(hidden=8)))
+        learner = learner_of(make_counting(label=None), make_sac(SacConfig(hidden=8)))
         fill(learner, np.random.default_rng(0), 1, 20)
-        learner.fit_decomposer(READY, 0, 5)
         learner.fit_agent(READY, 0, 5)
         states.append(module.net_arrays(learner.state))
     jax.tree.map(np.testing.assert_array_equal, *states)

@@ -112,7 +112,7 @@ def test_a_run_that_was_cut_off_ends_with_the_same_bytes(tmp_path: Path, case: s
 
 
 def test_a_run_that_collects_ahead_can_be_cut_off_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"seeds": 2, "chunk_steps": 11, "checkpoint_every": 44}
+    settings = {"seeds": 2, "chunk_steps": 11, "checkpoint_every": 44, **QUICK}
     whole = run_training(config_of(**settings), tmp_path / "whole", Silent())
     first = PoliciesFirst(monkeypatch)
     with pytest.raises(Stopped):

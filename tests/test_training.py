@@ -94,9 +94,10 @@ class PoliciesFirst:
 def test_collecting_ahead_of_the_chunk_before_does_not_change_a_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here = train(tmp_path / "here", seeds=2, chunk_steps=20)
+    settings = {"seeds": 2, "chunk_steps": 20, "method": "uniform", "agent": "ddpg"}  # quick to compile
+    here = train(tmp_path / "here", **settings)
     first = PoliciesFirst(monkeypatch)
-    ahead = train(tmp_path / "ahead", seeds=2, chunk_steps=20, workers=2)
+    ahead = train(tmp_path / "ahead", workers=2, **settings)
     assert first.times >= 5
     assert learnt_bytes(here) == learnt_bytes(ahead)
 
@@ -106,7 +107,7 @@ def test_a_chunk_that_takes_long_is_not_collected_ahead_so_that_who_stops_need_n
 ) -> None:
     first = PoliciesFirst(monkeypatch)
     monkeypatch.setattr(training, "SHORT_CHUNK", 0.0)
-    train(tmp_path / "run", workers=1, steps=160)
+    train(tmp_path / "run", workers=1, steps=160, method="uniform", agent="ddpg")
     assert first.times == 0
 
 
@@ -394,7 +395,8 @@ def test_a_seed_that_diverges_while_it_collects_ahead_does_not_change_a_byte_of_
         with monkeypatch.context() as patch:
             first = PoliciesFirst(patch) if workers else None
             poison(1, 3, patch=patch)
-            runs.append(train(tmp_path / name, seeds=2, chunk_steps=20, workers=workers))
+            settings = {"seeds": 2, "chunk_steps": 20, "method": "uniform", "agent": "ddpg"}
+            runs.append(train(tmp_path / name, workers=workers, **settings))
     assert first is not None and first.times >= 5
     assert learnt_bytes(runs[0]) == learnt_bytes(runs[1])
 
