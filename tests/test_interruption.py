@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -22,6 +23,15 @@ def test_the_first_signal_is_noted_and_the_handlers_from_before_are_back(number:
     assert [signal.getsignal(each) for each in SIGNALS] == before
 
 
+@pytest.fixture
+def usual_ctrl_c() -> Iterator[None]:
+    """A shell's background processes begin with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("usual_ctrl_c")
 def test_a_second_ctrl_c_interrupts() -> None:
     with Interruption() as interruption, pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
