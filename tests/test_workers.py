@@ -238,7 +238,7 @@ def evaluation(env_id: str, parameters: list[Any], n_beside: int, n_episodes: in
     fleet = WorkerFleet(
         spec_of(env_id), TANH_GAUSSIAN, seeds, Handling(retries=retries), IMPORTS, 2, beside, gives_way=True
     )
-    evaluators = Evaluators(fleet, 2, retries, n_beside)
+    evaluators = Evaluators(fleet, retries, n_beside)
     try:
         evaluators.start(parameters, 3, n_episodes)
         return evaluators.finish()

@@ -25,11 +25,6 @@ class HostParameters(NamedTuple):
     exploration: float
     """How much it explores, in its own terms; it has no meaning for deterministic actions."""
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether it can act at all."""
-        return all(bool(np.isfinite(array).all()) for layer in self.layers for array in layer)
-
 
 class HostPolicy(NamedTuple):
     """How a learner's parameters act."""

@@ -79,10 +79,6 @@ class ShardedLearner:
         nets: LearnerState = self._together([learner.frozen() for learner in self.learners])
         return nets
 
-    def decomposer_state(self, position: int) -> Any:
-        learner, span = self._of(position)
-        return learner.decomposer_state(position - span.start)
-
     def snapshot(self) -> LearnerSnapshot:
         snapshots = [learner.snapshot() for learner in self.learners]
         return LearnerSnapshot(_concatenated([snapshot.arrays for snapshot in snapshots]), snapshots[0].label_age)

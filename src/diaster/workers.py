@@ -265,8 +265,8 @@ class WorkerFleet:
 class Evaluators:
     """Environments to evaluate in. The episodes of a seed may be shared out; that changes none of them."""
 
-    def __init__(self, fleet: Fleet, n_seeds: int, retries: int, n_beside: int = 1) -> None:
-        self._fleet, self._n_seeds, self._retries, self._n_beside = fleet, n_seeds, retries, n_beside
+    def __init__(self, fleet: Fleet, retries: int, n_beside: int = 1) -> None:
+        self._fleet, self._retries, self._n_beside = fleet, retries, n_beside
         self._request: Request | None = None
 
     @property
@@ -346,12 +346,12 @@ def make_evaluators(
     cores = available_cores()
     n_workers = _number_of_processes(spec, len(seeds), workers, handling, cores // 2)
     if n_workers == 0:
-        return Evaluators(LocalFleet(spec, policy, seeds, handling, imports), len(seeds), handling.retries)
+        return Evaluators(LocalFleet(spec, policy, seeds, handling, imports), handling.retries)
     n_beside = max(1, min(cores // len(seeds), MOST_BESIDE)) if workers == "auto" and n_workers == len(seeds) else 1
     beside = [(number, n_beside) for _ in seeds for number in range(n_beside)]
     shared = [seed for seed in seeds for _ in range(n_beside)]
     fleet = WorkerFleet(spec, policy, shared, handling, imports, n_workers * n_beside, beside, gives_way=True)
-    return Evaluators(fleet, len(seeds), handling.retries, n_beside)
+    return Evaluators(fleet, handling.retries, n_beside)
 
 
 def _number_of_processes(spec: EnvSpec, n_seeds: int, workers: int | str, handling: Handling, spare_cores: int) -> int:

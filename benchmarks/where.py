@@ -1,0 +1,150 @@
+"""Where the time of a chunk goes: the parts of the loop on the host, and the kernels of the compiled updates.
+
+    python benchmarks/where.py loop --seeds 20 --steps 20000 --count-from 12000      # ms per chunk in each part
+    python benchmarks/where.py kernels agent --seeds 5                               # per update, by JAX's profiler
+    python benchmarks/where.py kernels decomposer --preset paper --updates 5
+
+Parts of the loop lie within each other: what waits in one is counted in the one that called it as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from diaster import training, workers
+from diaster.bench import random_episode
+from diaster.config import build_config
+from diaster.learner import Learner
+from diaster.machine import use_compilation_cache
+from diaster.registry import make_agent, make_decomposer
+from diaster.report import Progress, Silent
+
+PARTS = {
+    training.Trainer: ("_policies_come_first", "_send_back_who_diverged", "_start_evaluation", "_finish_evaluation",
+                       "_store", "_keep_checkpoint", "_learn"),
+    Learner: ("prepare", "ingest", "policies", "frozen", "fit_decomposer", "fit_agent"),
+    workers.WorkerFleet: ("start", "finish"),
+    workers.LocalFleet: ("finish",),
+    workers.Evaluators: ("finish",),
+    training.RewardModel: ("of_seeds",),
+}  # fmt: skip
+
+
+class Clock(Silent):
+    """Notes when each chunk was done, and what its parts took from some step on."""
+
+    def __init__(self, first: int) -> None:
+        self.first, self.marks = first, list[tuple[int, float]]()
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.calls: dict[str, int] = defaultdict(int)
+
+    def advance(self, progress: Progress) -> None:
+        if progress.step >= self.first:
+            self.marks.append((progress.step, time.perf_counter()))
+
+    def watch(self, owner: type, name: str) -> None:
+        plain, label = getattr(owner, name), f"{owner.__name__}.{name}"
+
+        def timed(*arguments: Any, **named: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return plain(*arguments, **named)
+            finally:
+                if self.marks:
+                    self.seconds[label] += time.perf_counter() - start
+                    self.calls[label] += 1
+
+        setattr(owner, name, timed)
+
+
+def loop(arguments: argparse.Namespace) -> None:
+    clock = Clock(arguments.count_from)
+    for owner, names in PARTS.items():
+        for name in names:
+            clock.watch(owner, name)
+    config = build_config(
+        arguments.preset, env=arguments.env, steps=arguments.steps, seeds=arguments.seeds, warmup_steps=1000
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        training.run_training(config, Path(folder) / "run", clock)
+    (first, start), (last, end) = clock.marks[0], clock.marks[-1]
+    lengths = np.diff([moment for _, moment in clock.marks])
+    print(f"{arguments.seeds * (last - first) / (end - start):,.0f} steps/s")
+    print(f"ms per chunk: mean {1e3 * lengths.mean():.1f}, median {1e3 * np.median(lengths):.1f}")
+    for name, seconds in sorted(clock.seconds.items(), key=lambda item: -item[1]):
+        each = 1e3 * seconds / clock.calls[name]
+        print(f"{1e3 * seconds / len(lengths):9.2f} ms per chunk, {each:9.2f} ms each  {name}")
+
+
+def kernels(arguments: argparse.Namespace) -> None:
+    use_compilation_cache()
+    length = 1000
+    config, spec = training.resolve(
+        build_config(arguments.preset, env=arguments.env, steps=300_000, seeds=arguments.seeds, horizon=length)
+    )
+    learner = Learner(
+        make_decomposer(config, length), make_agent(config, spec), spec, config.seeds, 20 * length,
+        config.learner.batch_size, jax.devices()[0],
+    )  # fmt: skip
+    random = np.random.default_rng(0)
+    for _ in range(8):
+        learner.ingest([[random_episode(random, length, spec)] for _ in config.seeds])
+    ready, n = np.ones(len(config.seeds), bool), arguments.updates
+    fit = learner.fit_agent if arguments.part == "agent" else learner.fit_decomposer
+
+    def call() -> float:
+        start = time.perf_counter()
+        fit(ready, 0, n)
+        jax.block_until_ready(learner.state)
+        return time.perf_counter() - start
+
+    call()
+    print(f"{1e3 * min(call() for _ in range(5)) / n:.4f} ms per update, the least of five calls of {n}")
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            call()
+        [file] = Path(folder).rglob("*.trace.json.gz")
+        with gzip.open(file) as trace:
+            events = json.load(trace)["traceEvents"]
+    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+    on_gpu = [e for e in events if e.get("ph") == "X" and "Stream" in threads.get((e["pid"], e["tid"]), "")]
+    durations: dict[str, list[float]] = defaultdict(list)
+    for event in on_gpu or [e for e in events if e.get("ph") == "X" and not e["name"].startswith("$")]:
+        durations[event["name"]].append(event["dur"])
+    if on_gpu:
+        print(f"{len(on_gpu) / n:.1f} kernels per update")
+    for name, each in sorted(durations.items(), key=lambda item: -sum(item[1]))[: arguments.lines]:
+        print(f"{len(each) / n:8.2f} x {np.mean(each):8.2f} us = {sum(each) / n:9.2f} us per update  {name[:90]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    of_loop, of_kernels = commands.add_parser("loop"), commands.add_parser("kernels")
+    for command in (of_loop, of_kernels):
+        command.add_argument("--env", default="Hopper-v5")
+        command.add_argument("--seeds", type=int, default=1)
+        command.add_argument("--preset", default="default")
+    of_loop.add_argument("--steps", type=int, default=20_000)
+    of_loop.add_argument("--count-from", type=int, default=12_000)
+    of_loop.set_defaults(run=loop)
+    of_kernels.add_argument("part", choices=["agent", "decomposer"])
+    of_kernels.add_argument("--updates", type=int, default=100)
+    of_kernels.add_argument("--lines", type=int, default=40)
+    of_kernels.set_defaults(run=kernels)
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    main()
