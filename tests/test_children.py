@@ -26,15 +26,14 @@ HANGING_ENV = """
             env.step([0.0, 0.0])
     """
 HANGING_WORKER = """
-    from test_workers import TANH_GAUSSIAN, Request, make_fleet, spec_of
+    from test_workers import TANH_GAUSSIAN, Place, make_collectors, spec_of
 
     def hang():
-        fleet = make_fleet(spec_of("{env}"), TANH_GAUSSIAN, (0,), ("toy_envs",), 1)
-        fleet.start(Request("faults", [None]))
-        fleet.finish()
-        fleet.start(Request("collect", [None], 0, 13))
+        collectors = make_collectors(Place(spec_of("{env}"), TANH_GAUSSIAN, (0,), ("toy_envs",), 1))
+        collectors.faults()
+        collectors.start([None], 0, 13)
         print("now", flush=True)
-        fleet.finish()
+        collectors.finish()
     """
 FROM_A_THREAD = """
     import threading

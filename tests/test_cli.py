@@ -182,6 +182,8 @@ BAD = {
     "train Toy-v0 --horizon 0": ["horizon=0"],
     "train Toy-v0 --learner.batch-size 300 --replay.capacity 299": ["batch_size=300", "capacity=299"],
     "train Toy-v0 --replay.capacity 300": ["replay.capacity=300 is too small", "10 steps"],
+    "train Toy-v0 --envs 40 --replay.capacity 1000": ["10 steps in 40 environments", "at least 1600"],
+    "train Toy-v0 --envs 201": ["envs=201 are more than the steps they share, chunk_steps=200"],
     "train Toy-v0 --decomposer.segments all --decomposer.n-cuts 10": ["n_cuts=10", "horizon 10", "9"],
     "train Toy-v0 --decomposer.segments all --decomposer.batch-steps 9": ["batch_steps=9", "10"],
     "train Toy-v0 --decomposer.n-cuts 1": ["n_cuts=1 has no effect"],

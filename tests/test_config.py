@@ -458,6 +458,7 @@ SMALL = [
     ("horizon", 0),
     ("warmup_steps", 0),
     ("chunk_steps", 0),
+    ("envs", 0),
     ("checkpoint_every", -1),
     ("devices", 0),
     ("workers", -1),

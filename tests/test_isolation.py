@@ -13,7 +13,7 @@ from diaster.collect import Collector, Handling
 from diaster.envs import describe_env, gym_spec, make_env
 from diaster.errors import DiasterError
 from diaster.isolation import IsolatedEnv
-from diaster.workers import Request, make_fleet
+from diaster.workers import Place, make_collectors
 
 IMPORTS = ("toy_envs",)
 
@@ -83,9 +83,9 @@ def test_an_environment_that_cannot_be_made_is_no_fault_to_be_survived() -> None
 def test_fleets_of_isolated_environments_collect_the_same_episodes(workers: int) -> None:
     spec, answers = spec_of("Toy-v0"), []
     for handling in (Handling(), Handling(isolate=True)):
-        fleet = make_fleet(spec, TANH_GAUSSIAN, (0, 4), IMPORTS, workers, handling)
+        fleet = make_collectors(Place(spec, TANH_GAUSSIAN, (0, 4), IMPORTS, workers, handling))
         try:
-            fleet.start(Request("collect", [None, None], 0, 25))
+            fleet.start([None, None], 0, 25)
             answers.append([episode.obs.tobytes() for of_seed in fleet.finish() for episode in of_seed])
         finally:
             fleet.close()
@@ -94,4 +94,4 @@ def test_fleets_of_isolated_environments_collect_the_same_episodes(workers: int)
 
 def test_an_environment_that_no_other_process_can_make_is_refused() -> None:
     with pytest.raises(DiasterError, match="--isolate-envs"):
-        make_fleet(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, (0,), (), 0, Handling(isolate=True))
+        make_collectors(Place(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, (0,), (), 0, Handling(isolate=True)))

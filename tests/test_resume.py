@@ -34,6 +34,7 @@ from diaster.training import resume_training, run_training
 CASES: dict[str, dict[str, Any]] = {
     "diaster": {"seeds": 2, "replay": {"capacity": 170}},  # the ring wraps
     **{method: {"method": method, **EVERY_METHOD[method]} for method in ("rudder", "ircr", "uniform", "dense")},
+    "environments side by side": {"seeds": 2, "envs": 3, "method": "uniform", "agent": "ddpg"},
 }  # `make soak` has all of them
 
 

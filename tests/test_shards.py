@@ -22,8 +22,8 @@ from diaster.report import Silent
 places = []
 make = learner.Learner.__init__
 
-def noted(self, decomposer, agent, spec, seeds, capacity, batch_size, device):
-    make(self, decomposer, agent, spec, seeds, capacity, batch_size, device)
+def noted(self, decomposer, agent, spec, seeds, *rest):
+    make(self, decomposer, agent, spec, seeds, *rest)
     places.append((list(seeds), {leaf.device.id for leaf in jax.tree.leaves((self.state, self.store))}))
 
 learner.Learner.__init__ = noted

@@ -133,11 +133,11 @@ def test_hidden_rewards_leave_the_environments_for_the_upper_reference_alone(
     class StopError(Exception):
         pass
 
-    def stop(spec: Any, policy: Any, seeds: Any, imports: Any, workers: Any, handling: Any) -> None:
-        assert handling.keep_hidden == (method == "dense")
+    def stop(place: Any, _: Any) -> None:
+        assert place.handling.keep_hidden == (method == "dense")
         raise StopError
 
-    monkeypatch.setattr("diaster.training.make_fleet", stop)
+    monkeypatch.setattr("diaster.training.make_collectors", stop)
     monkeypatch.setattr("diaster.training.Learner", lambda *_: None)
     with pytest.raises(StopError):
         train(tmp_path / "run", method=method)

@@ -8,19 +8,21 @@ import pytest
 import toy_envs
 
 from diaster.acting import CATEGORICAL, EPSILON_GREEDY, NOISY_TANH, TANH_GAUSSIAN, HostPolicy
-from diaster.collect import Handling
+from diaster.collect import Handling, Part
 from diaster.envs import describe_env, make_env
 from diaster.errors import DiasterError
 from diaster.types import EnvSpec
 from diaster.workers import (
+    Collectors,
     Evaluators,
     Fleet,
     LocalFleet,
+    Place,
     Request,
     WorkerFleet,
     available_cores,
+    make_collectors,
     make_evaluators,
-    make_fleet,
 )
 
 SEEDS = (0, 5, 9)
@@ -43,6 +45,17 @@ def answer(fleet: Fleet, *requests: Request) -> list:
     return answers
 
 
+def collected(collectors: Collectors, *chunks: tuple[Any, int, int]) -> list:
+    answers = []
+    try:
+        for chunk in chunks:
+            collectors.start(*chunk)
+            answers.append(collectors.finish())
+    finally:
+        collectors.close()
+    return answers
+
+
 def flat(value: object) -> object:
     """All of an answer, arrays as bytes."""
     if isinstance(value, list | tuple):
@@ -52,10 +65,8 @@ def flat(value: object) -> object:
 
 def error_of(env_id: str, workers: int) -> str:
     with pytest.raises(DiasterError) as caught:
-        answer(
-            make_fleet(spec_of(env_id), TANH_GAUSSIAN, SEEDS, IMPORTS, workers),
-            Request("collect", [None] * 3, 0, 40),
-        )
+        place = Place(spec_of(env_id), TANH_GAUSSIAN, SEEDS, IMPORTS, workers)
+        collected(make_collectors(place), ([None] * 3, 0, 40))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -94,9 +105,10 @@ def test_every_other_policy_gives_the_same_bytes_in_a_worker(
 
 @pytest.mark.parametrize("keep_hidden", [False, True])
 def test_hidden_rewards_leave_the_environments_only_where_they_are_asked_for(keep_hidden: bool) -> None:
-    spec, request = spec_of("Toy-v0"), Request("collect", [None] * 3, 0, 25)
-    fleets = [make_fleet(spec, TANH_GAUSSIAN, SEEDS, IMPORTS, workers, Handling(keep_hidden)) for workers in (0, 2)]
-    [here], [there] = (answer(fleet, request) for fleet in fleets)
+    place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, handling=Handling(keep_hidden))
+    [here], [there] = (
+        collected(make_collectors(place._replace(workers=workers)), ([None] * 3, 0, 25)) for workers in (0, 2)
+    )
     assert flat(there) == flat(here)
     for episode in (episode for of_seed in there for episode in of_seed):
         assert (episode.hidden_reward is not None) == keep_hidden
@@ -104,13 +116,65 @@ def test_hidden_rewards_leave_the_environments_only_where_they_are_asked_for(kee
             assert episode.hidden_reward.sum() == pytest.approx(episode.episode_return, rel=1e-4)
 
 
-def test_there_are_never_more_workers_than_seeds() -> None:
-    fleet = make_fleet(spec_of("Toy-v0"), TANH_GAUSSIAN, (0, 1), IMPORTS, 7)
+@pytest.mark.parametrize("envs", [1, 2])
+def test_there_are_never_more_workers_than_environments(envs: int) -> None:
+    collectors = make_collectors(Place(spec_of("Toy-v0"), TANH_GAUSSIAN, (0, 1), IMPORTS, 7), envs)
     try:
-        assert isinstance(fleet, WorkerFleet)
-        assert len(fleet._processes) == 2
+        assert isinstance(collectors._fleet, WorkerFleet)
+        assert len(collectors._fleet._processes) == 2 * envs
     finally:
-        fleet.close()
+        collectors.close()
+
+
+def test_environments_side_by_side_share_a_seeds_steps_and_differ(random_parameters: Callable) -> None:
+    place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, 0)
+    parameters = [random_parameters(3, 4, seed) for seed in SEEDS]
+    chunks = [([None] * 3, 0, 31), (parameters, 1, 30), (parameters, 2, 32)]
+    alone, beside = (collected(make_collectors(place, envs), *chunks) for envs in (1, 3))
+    for position in range(len(SEEDS)):
+        of_seed = [episode for chunk in beside for episode in chunk[position]]
+        assert [episode.length for episode in of_seed] == [toy_envs.HORIZON] * 9, "30 steps in each, and three more"
+        assert len({episode.obs.tobytes() for episode in of_seed}) == 9
+        [first, *_] = alone[0][position]
+        assert flat(of_seed[0]) == flat(first), "the first of them is the one that others stand beside"
+    for workers in (1, 4, 9):
+        place = place._replace(workers=workers)
+        assert flat(collected(make_collectors(place, 3), *chunks)) == flat(beside)
+
+
+def test_environments_side_by_side_go_back_to_where_they_stood() -> None:
+    place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, 0)
+    collectors, others = make_collectors(place, 3), make_collectors(place._replace(workers=2), 3)
+    try:
+        collectors.start([None] * 3, 0, 46)
+        collectors.finish()
+        states = collectors.states()
+        assert [len(state.action) for state in states] == [6, 5, 5] * 3
+        with pytest.raises(ValueError, match="8 states for 9 environments"):
+            others.restore(states[1:], 46)
+        assert others.restore(states, 46) == [True] * 3
+        for one in (collectors, others):
+            one.start([None] * 3, 1, 20)
+        assert flat(others.finish()) == flat(collectors.finish())
+    finally:
+        collectors.close()
+        others.close()
+
+
+def test_faults_of_environments_side_by_side_are_counted_for_their_seed() -> None:
+    handling = Handling(retries=9)
+    collectors = make_collectors(Place(spec_of("ToyNan-v0"), TANH_GAUSSIAN, (0, 1), IMPORTS, 0, handling), 2)
+    try:
+        collectors.start([None] * 2, 0, 13)
+        collectors.finish()
+        assert [count for count, _ in collectors.faults()] == [0, 0]
+        collectors.start([None] * 2, 1, 14)
+        collectors.finish()
+        for seed, (count, sentence) in enumerate(collectors.faults()):
+            assert count == 2
+            assert f"seed {seed}'s training (environment 1 of 2) step 13" in sentence
+    finally:
+        collectors.close()
 
 
 def test_closing_a_fleet_ends_its_processes() -> None:
@@ -147,7 +211,7 @@ def test_a_bad_value_in_a_worker_arrives_as_the_same_sentence() -> None:
 
 def test_an_environment_that_is_registered_by_a_function_is_refused_for_workers() -> None:
     with pytest.raises(DiasterError, match=r"'ToyFunction-v0' cannot be made in other processes.*--workers 0"):
-        make_fleet(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, 2)
+        make_collectors(Place(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, 2))
 
 
 @pytest.mark.parametrize("workers", [0, "auto"])
@@ -155,31 +219,43 @@ def test_an_environment_that_is_registered_by_a_function_runs_in_this_process(
     workers: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("diaster.workers.os.sched_getaffinity", lambda _: set(range(8)), raising=False)
-    fleet = make_fleet(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, SEEDS, (), workers)
-    assert isinstance(fleet, LocalFleet)
-    [episodes] = answer(fleet, Request("collect", [None] * 3, 0, 10))
+    collectors = make_collectors(Place(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, SEEDS, (), workers))
+    assert isinstance(collectors._fleet, LocalFleet)
+    [episodes] = collected(collectors, ([None] * 3, 0, 10))
     assert [len(of_seed) for of_seed in episodes] == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
-    ("cores", "seeds", "workers", "evaluators"),
-    [(2, 3, 0, 0), (8, 1, 0, 4), (8, 3, 3, 6), (3, 5, 2, 1), (16, 5, 5, 15), (16, 20, 20, 20), (8, 40, 7, 4)],
+    ("cores", "seeds", "envs", "workers", "evaluators"),
+    [
+        (2, 3, 1, 0, 0),
+        (2, 1, 3, 0, 0),
+        (8, 1, 1, 0, 4),
+        (8, 1, 4, 4, 4),
+        (8, 3, 1, 3, 6),
+        (3, 5, 1, 2, 1),
+        (16, 5, 1, 5, 15),
+        (16, 5, 3, 15, 15),
+        (16, 20, 1, 20, 20),
+        (8, 40, 1, 7, 4),
+    ],
 )
-def test_auto_collects_one_seed_here_and_takes_other_processes_on_more_than_two_cores(
-    cores: int, seeds: int, workers: int, evaluators: int, monkeypatch: pytest.MonkeyPatch
+def test_auto_collects_one_environment_here_and_takes_other_processes_on_more_than_two_cores(
+    cores: int, seeds: int, envs: int, workers: int, evaluators: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("diaster.workers.os.sched_getaffinity", lambda _: set(range(cores)), raising=False)
     monkeypatch.delenv("NPROC", raising=False)
     taken: list[int] = []
 
-    def pretend(*arguments: Any, gives_way: bool = False) -> None:
-        assert gives_way == bool(taken)  # who collects was made first
+    def pretend(*arguments: Any) -> None:
+        assert arguments[7] == bool(taken)  # who collects was made first; who evaluates gives way
         taken.append(arguments[5])
 
     monkeypatch.setattr("diaster.workers.WorkerFleet", pretend)
     monkeypatch.setattr("diaster.workers.LocalFleet", lambda *_: taken.append(0))
-    make_fleet(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS, "auto")
-    make_evaluators(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS, "auto")
+    place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS, "auto")
+    make_collectors(place, envs)
+    make_evaluators(place)
     assert taken == [workers, evaluators]
 
 
@@ -233,10 +309,10 @@ def test_processes_that_evaluate_give_way_to_those_that_collect() -> None:
 
 def evaluation(env_id: str, parameters: list[Any], n_beside: int, n_episodes: int, retries: int) -> list[list[Any]]:
     """Of two seeds, shared out among so many environments each."""
-    beside = [(number, n_beside) for _ in range(2) for number in range(n_beside)]
+    parts = [Part(number, n_beside) for _ in range(2) for number in range(n_beside)]
     seeds = [seed for seed in SEEDS[:2] for _ in range(n_beside)]
     fleet = WorkerFleet(
-        spec_of(env_id), TANH_GAUSSIAN, seeds, Handling(retries=retries), IMPORTS, 2, beside, gives_way=True
+        spec_of(env_id), TANH_GAUSSIAN, seeds, Handling(retries=retries), IMPORTS, 2, parts, gives_way=True
     )
     evaluators = Evaluators(fleet, retries, n_beside)
     try:
@@ -272,14 +348,14 @@ def test_a_script_without_a_main_guard_can_use_workers(tmp_path: Path, python: C
         import toy_envs
         from diaster.acting import TANH_GAUSSIAN
         from diaster.envs import describe_env, make_env
-        from diaster.workers import Request, make_fleet
+        from diaster.workers import Place, make_collectors
 
         print("once")
         spec = describe_env(make_env("Toy-v0", 10), "Toy-v0", 10)
-        fleet = make_fleet(spec, TANH_GAUSSIAN, (0, 1), ("toy_envs",), 2)
-        fleet.start(Request("collect", [None, None], 0, 20))
-        print([len(episodes) for episodes in fleet.finish()])
-        fleet.close()
+        collectors = make_collectors(Place(spec, TANH_GAUSSIAN, (0, 1), ("toy_envs",), 2))
+        collectors.start([None, None], 0, 20)
+        print([len(episodes) for episodes in collectors.finish()])
+        collectors.close()
         """
     script.write_text(textwrap.dedent(text), encoding="utf-8")
     done = python(str(script))

@@ -37,6 +37,20 @@ class Handling(NamedTuple):
 ORDINARY = Handling()
 
 
+class Part(NamedTuple):
+    """Which of several that share the work of a seed."""
+
+    number: int = 0
+    of: int = 1
+
+    def share(self, amount: int) -> int:
+        """How many of so many steps are its own."""
+        return len(range(self.number, amount, self.of))
+
+
+ALL_OF_IT = Part()
+
+
 class CollectorState(NamedTuple):
     """Where a collector stands: the episode under way, from which its environment can be brought back."""
 
@@ -132,12 +146,20 @@ class Rollout:
 
 
 class Collector:
-    """The training environment of one seed, with the episode that is under way."""
+    """A training environment of one seed, with the episode that is under way."""
 
     def __init__(
-        self, make: MakeEnv, spec: EnvSpec, policy: HostPolicy, seed: int, handling: Handling = ORDINARY
+        self,
+        make: MakeEnv,
+        spec: EnvSpec,
+        policy: HostPolicy,
+        seed: int,
+        handling: Handling = ORDINARY,
+        part: Part = ALL_OF_IT,
     ) -> None:
-        self._rollout = Rollout(make, spec, f"seed {seed}'s training")
+        which = f" (environment {part.number + 1} of {part.of})" if part.of > 1 else ""
+        self._rollout = Rollout(make, spec, f"seed {seed}'s training{which}")
+        self._part = part
         self._spec, self._policy, self._seed = spec, policy, seed
         self._keep_hidden, self._hidden_rewards = handling.keep_hidden, list[float]()
         self._retries, self._faults, self._in_a_row = handling.retries, 0, 0
@@ -146,14 +168,15 @@ class Collector:
         self._obs: FloatArray | None = None
 
     def collect(self, parameters: HostParameters | None, chunk: int, n_steps: int) -> list[Episode]:
-        """Take n steps with the policy, or uniformly at random where there is none yet; returns finished episodes.
+        """Take its part of n steps with the policy, or uniformly at random where there is none yet.
 
-        A fault of the environment takes a step as well: its episode is dropped whole and the next one begins.
+        Returns finished episodes. A fault of the environment takes a step as well: its episode is dropped whole and
+        the next one begins.
         """
-        random = host_random(self._seed, Stream.COLLECT_ACTION, chunk)
+        random = host_random(self._seed, Stream.COLLECT_ACTION, *self._place(chunk))
         draw_all = random_actions if parameters is None else self._policy.draw
         finished = []
-        for draw in draw_all(random, n_steps, self._spec):
+        for draw in draw_all(random, self._part.share(n_steps), self._spec):
             try:
                 episode = self._step(parameters, draw)
             except EnvironmentFault as fault:
@@ -172,7 +195,7 @@ class Collector:
         """One step, after a reset where one is needed, and the episode if it has ended."""
         if self._obs is None:
             number, self._episodes = self._episodes, self._episodes + 1
-            self._obs = self._rollout.reset(reset_seed(self._seed, Stream.COLLECT_RESET, number))
+            self._obs = self._rollout.reset(reset_seed(self._seed, Stream.COLLECT_RESET, *self._place(number)))
         action = draw if parameters is None else self._policy.act(parameters, self._obs, draw)
         self._obs, episode = self._rollout.step(action)
         if self._keep_hidden:
@@ -183,6 +206,10 @@ class Collector:
                 episode = episode._replace(hidden_reward=np.asarray(self._hidden_rewards, np.float32))
                 self._hidden_rewards = []
         return episode
+
+    def _place(self, number: int) -> tuple[int, ...]:
+        """Where in the run something random is drawn: of environments side by side, each has draws of its own."""
+        return (number, self._part.number) if self._part.number else (number,)
 
     def faults(self) -> tuple[int, str]:
         """How many episodes were dropped, and what was wrong with the last."""
@@ -218,12 +245,12 @@ class Collector:
                 self._hidden_rewards = state.hidden_reward.tolist()
             else:
                 self._rollout.close()
-        self._rollout.steps = steps
+        self._rollout.steps = self._part.share(steps)
         return is_same
 
     def _take_again(self, state: CollectorState) -> bool:
         number = state.episodes - 1
-        obs = self._rollout.reset(reset_seed(self._seed, Stream.COLLECT_RESET, number))
+        obs = self._rollout.reset(reset_seed(self._seed, Stream.COLLECT_RESET, *self._place(number)))
         for action, before, after in zip(state.action, state.obs[:-1], state.obs[1:], strict=True):
             if not np.array_equal(obs, before):
                 return False

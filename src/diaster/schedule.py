@@ -30,4 +30,4 @@ def warmup(config: RunConfig) -> int:
 def ring_rows(config: RunConfig) -> int:
     """Rows to set aside: the capacity, or less where the run cannot fill it."""
     assert isinstance(config.horizon, int)
-    return min(config.replay.capacity, 2 * (config.steps + config.horizon + config.chunk_steps))
+    return min(config.replay.capacity, 2 * (config.steps + config.envs * config.horizon + config.chunk_steps))

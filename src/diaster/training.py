@@ -10,7 +10,6 @@ import dataclasses
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,7 +40,7 @@ from diaster.schedule import chunk_ends, crosses, ring_rows, updates_due, warmup
 from diaster.shards import ShardedLearner
 from diaster.trees import is_recorded, leaf_names
 from diaster.types import EnvSpec, Episode
-from diaster.workers import Fleet, Request, make_evaluators, make_fleet
+from diaster.workers import Place, make_collectors, make_evaluators
 
 POOR_FIT = 0.3  # below this R² late in a run, the step reward explains little of the returns
 LATE = 0.5
@@ -159,16 +158,16 @@ class Trainer:
         self._learner: Learner | ShardedLearner
 
         def make_learner(seeds: Sequence[int], device: jax.Device) -> Learner:
-            return Learner(decomposer, agent, spec, seeds, capacity, config.learner.batch_size, device)
+            return Learner(decomposer, agent, spec, seeds, capacity, config.learner.batch_size, device, config.envs)
 
         if len(devices) > 1:
             self._learner = ShardedLearner(make_learner, config.seeds, devices)
         else:
             self._learner = make_learner(config.seeds, devices[0])
         self._rewards = RewardModel(decomposer, spec.horizon)
-        where = spec, agent.acting, config.seeds, config.imports, config.workers, handling
-        self._fleet: Fleet = make_fleet(*where)
-        self._evaluators = make_evaluators(*where)
+        place = Place(spec, agent.acting, config.seeds, config.imports, config.workers, handling)
+        self._collectors = make_collectors(place, config.envs)
+        self._evaluators = make_evaluators(place)
         self._due: DueEvaluation | None = None
         self._under_way: EvaluationUnderWay | None = None
         n_seeds = len(config.seeds)
@@ -199,20 +198,20 @@ class Trainer:
         before = ends[first - 1] if first > 0 else 0
         self._reporter.start(config, self._spec, before)
         if self._restored_chunk is None:
-            self._fleet.start(Request("collect", [None] * len(config.seeds), 0, ends[0]))
+            self._collectors.start([None] * len(config.seeds), 0, ends[0])
         chunk_start = time.perf_counter()
         for chunk, end in enumerate(ends[first:], first):
             is_evaluated = end == config.steps or crosses(config.evaluation.every, before, end)
             learns, is_last = end >= warmup(config), end == config.steps
-            follows = None if is_last else partial(Request, "collect", number=chunk + 1, amount=ends[chunk + 1] - end)
+            follows = None if is_last else (chunk + 1, ends[chunk + 1] - end)  # its number and steps
             is_short = time.perf_counter() - chunk_start < SHORT_CHUNK
             chunk_start, is_ahead, is_early = time.perf_counter(), False, False
             if chunk != self._restored_chunk:  # its episodes are in the replay already
                 is_early = learns and self._policies_come_first()
                 if is_early and follows and not is_evaluated and is_short and self._may_go_ahead(before, end):
-                    self._fleet.start(follows(self._sound_policies()))
+                    self._collectors.start(self._sound_policies(), *follows)
                     is_ahead = True
-                stored = self._learner.prepare(episodes := self._fleet.finish())
+                stored = self._learner.prepare(episodes := self._collectors.finish())
                 if learns:
                     self._send_back_who_diverged()  # before anything is stored
                 self._start_evaluation()  # of the nets as they are before these episodes change their statistics
@@ -223,15 +222,15 @@ class Trainer:
                 if is_evaluated:
                     self._report_faults()
             # The policy that collects next is the one from before this chunk's updates: they run meanwhile.
-            request = None if is_ahead or follows is None else follows(self._acting_policies(learns))
-            if request is not None and is_early:
-                self._fleet.start(request)
+            policies = None if is_ahead or follows is None else self._acting_policies(learns)
+            if follows and policies and is_early:
+                self._collectors.start(policies, *follows)
             if self._evaluators.are_elsewhere:
                 self._finish_evaluation(wait=False)  # its rewards go before the learning that is launched now
             if learns:
                 self._learn(end)
-            if request is not None and not is_early:
-                self._fleet.start(request)
+            if follows and policies and not is_early:
+                self._collectors.start(policies, *follows)
             if not self._evaluators.are_elsewhere:
                 self._finish_evaluation(wait=False)  # this process steps its environments, beside that learning
             if is_evaluated:
@@ -249,7 +248,7 @@ class Trainer:
 
     def _policies_come_first(self) -> bool:
         """Wait for the policies or for the episodes of this chunk, and say whether it was the policies that came."""
-        while self._fleet.can_queue and not self._fleet.wait(GLANCE_SECONDS):
+        while self._collectors.can_queue and not self._collectors.wait(GLANCE_SECONDS):
             if self._learner.policies_are_here():
                 return True
         return False
@@ -317,8 +316,8 @@ class Trainer:
         ]
         self._learner.restore(LearnerSnapshot(arrays, facts.label_age), stores, facts.divergences)
         self._good, self._divergences = nets_of(good, self._good), facts.divergences
-        self._fleet.start(Request("restore", collectors, 0, chunk_ends(config)[facts.chunk]))
-        for seed, is_same in zip(config.seeds, self._fleet.finish(), strict=True):
+        are_same = self._collectors.restore(collectors, chunk_ends(config)[facts.chunk])
+        for seed, is_same in zip(config.seeds, are_same, strict=True):
             if not is_same:
                 self._reporter.warn(
                     f"the environment of seed {seed} does not repeat itself, so its episode under way could not be "
@@ -379,8 +378,7 @@ class Trainer:
         assert self._checkpoints is not None
         self._finish_evaluation()
         self._last_checkpoint, self._is_due = time.perf_counter(), False
-        self._fleet.start(Request("state", [None] * len(self._config.seeds)))
-        collectors: list[CollectorState] = self._fleet.finish()
+        collectors = self._collectors.states()
         learner = self._learner.snapshot()
         metrics = jax.device_get(self._metrics)
         arrays = {
@@ -421,7 +419,7 @@ class Trainer:
 
     def close(self) -> None:
         """End workers and displays, whatever happened."""
-        self._fleet.close()
+        self._collectors.close()
         self._evaluators.close()
         self._reporter.close()
         if self._checkpoints is not None:
@@ -548,8 +546,7 @@ class Trainer:
 
     def _report_faults(self) -> None:
         """Say which environments have lost episodes since the last evaluation."""
-        self._fleet.start(Request("faults", [None] * len(self._faults)))
-        for position, (count, sentence) in enumerate(self._fleet.finish()):
+        for position, (count, sentence) in enumerate(self._collectors.faults()):
             new = count - self._faults[position]
             if new > 0:
                 self._faults[position] = count
@@ -682,10 +679,11 @@ def resolve(config: RunConfig) -> tuple[RunConfig, EnvSpec]:
     check_pair(config.agent, spec)
     if isinstance(config.decomposer, DiasterConfig):
         _check_horizon(config.decomposer, horizon)
-    needed = 2 * (horizon + 2 * config.chunk_steps)
+    needed = 2 * (config.envs * horizon + 2 * config.chunk_steps)
     if config.replay.capacity < needed:
+        beside = f" in {config.envs} environments" if config.envs > 1 else ""
         raise DiasterError(
-            f"replay.capacity={config.replay.capacity} is too small for episodes of {horizon} steps; "
+            f"replay.capacity={config.replay.capacity} is too small for episodes of {horizon} steps{beside}; "
             f"it has to be at least {needed}."
         )
     return resolved, spec

@@ -1,4 +1,4 @@
-"""Where environments are stepped: in this process, or in worker processes that hold some seeds each.
+"""Where environments are stepped: in this process, or in worker processes that hold some of them each.
 
 A worker acts with its own copy of the policy for a whole chunk, so there is one message per chunk and not one
 per step. It can be given the next request before it has answered the last one, and then never waits. Workers are
@@ -26,12 +26,14 @@ from threadpoolctl import threadpool_limits
 from diaster.acting import POLICIES, HostParameters, HostPolicy
 from diaster.children import line_to_the_parent, start_child
 from diaster.collect import (
+    ALL_OF_IT,
     ORDINARY,
     Collector,
     CollectorState,
     Handling,
     MakeEnv,
     Outcome,
+    Part,
     Rollout,
     settle_evaluation,
     try_episodes,
@@ -39,7 +41,7 @@ from diaster.collect import (
 from diaster.envs import gym_spec, import_modules, make_env
 from diaster.errors import DiasterError
 from diaster.isolation import IsolatedEnv
-from diaster.types import EnvSpec, EvaluationEpisode
+from diaster.types import EnvSpec, Episode, EvaluationEpisode
 
 MANY_CORES = 8
 MOST_BESIDE = 4  # processes that share the evaluation of a seed
@@ -55,27 +57,27 @@ class Job(NamedTuple):
     policy: str  # its name in acting.py
     seeds: tuple[int, ...]
     handling: Handling
-    beside: tuple[tuple[int, int], ...]  # of those that share an evaluation: which of how many each is
+    parts: tuple[Part, ...]  # of those that share the work of a seed, which each is
     gives_way: bool  # to processes that others wait for
 
 
 class Request(NamedTuple):
-    """Collect so many steps, or evaluate numbered episodes, with one policy per seed of the worker.
+    """Collect so many steps, or evaluate numbered episodes, with a policy for each of the worker's environments.
 
-    Episodes are numbered from `first` to `amount`; where several share an evaluation, each takes those of its turn.
+    Episodes are numbered from `first` to `amount`. Where several share the work of a seed, each does its part.
     `state` asks where every collector stands, `faults` for what it dropped; `restore` brings them to such states, after
     so many steps.
     """
 
     kind: str  # "collect" | "evaluate" | "state" | "faults" | "restore"
-    parameters: Sequence[HostParameters | CollectorState | None]  # of every seed
+    parameters: Sequence[HostParameters | CollectorState | None]  # of every environment
     number: int = 0  # of the chunk or of the evaluation
     amount: int = 0
     first: int = 0
 
 
 class Fleet(Protocol):
-    """The environments of all seeds. `start` returns at once where it can; `finish` waits."""
+    """The environments of all seeds, one or more of each. `start` returns at once where it can; `finish` waits."""
 
     @property
     def can_queue(self) -> bool:
@@ -102,16 +104,16 @@ class SeedEnvs:
         policy: HostPolicy,
         seeds: Sequence[int],
         handling: Handling,
-        beside: Sequence[tuple[int, int]] | None = None,
+        parts: Sequence[Part],
     ) -> None:
-        self._policy, self._seeds, self._retries = policy, seeds, handling.retries
-        # Which of how many that share the episodes of an evaluation each of them is.
-        self._beside = beside or [(0, 1)] * len(seeds)
-        self._collectors = [Collector(make, spec, policy, seed, handling) for seed in seeds]
+        self._policy, self._seeds, self._parts, self._retries = policy, seeds, parts, handling.retries
+        self._collectors = [
+            Collector(make, spec, policy, seed, handling, part) for seed, part in zip(seeds, parts, strict=True)
+        ]
         self._evaluations = [Rollout(make, spec, f"seed {seed}'s evaluation") for seed in seeds]
 
     def answer(self, request: Request) -> list[Any]:
-        """One result per seed: finished episodes, those of an evaluation, a state, or whether one was restored."""
+        """One result for each: finished episodes, those of an evaluation, a state, or whether one was restored."""
         return [self._answer_one(request, position) for position in range(len(self._seeds))]
 
     def _answer_one(self, request: Request, position: int) -> Any:
@@ -127,8 +129,8 @@ class SeedEnvs:
         if given is None:
             return []
         rollout, seed = self._evaluations[position], self._seeds[position]
-        beside, of = self._beside[position]
-        numbers = range(request.first + beside, request.amount, of)
+        part = self._parts[position]
+        numbers = range(request.first + part.number, request.amount, part.of)
         return try_episodes(rollout, self._policy, given, seed, request.number, numbers, self._retries)
 
     def close(self) -> None:
@@ -147,11 +149,12 @@ class LocalFleet:
         seeds: Sequence[int],
         handling: Handling = ORDINARY,
         imports: Sequence[str] = (),
+        parts: Sequence[Part] | None = None,
     ) -> None:
         make: MakeEnv = partial(make_env, spec.id, spec.horizon)
         if handling.isolate:
             make = isolated(gym_spec(spec.id).to_json(), spec.horizon, imports, handling)
-        self._envs = SeedEnvs(make, spec, policy, seeds, handling)
+        self._envs = SeedEnvs(make, spec, policy, seeds, handling, parts or [ALL_OF_IT] * len(seeds))
         self._request: Request | None = None
 
     @property
@@ -176,7 +179,7 @@ class LocalFleet:
 
 
 class WorkerFleet:
-    """Seeds dealt out to worker processes."""
+    """Environments dealt out to worker processes."""
 
     def __init__(
         self,
@@ -186,12 +189,12 @@ class WorkerFleet:
         handling: Handling,
         imports: Sequence[str],
         n: int,
-        beside: Sequence[tuple[int, int]] | None = None,
+        parts: Sequence[Part] | None = None,
         gives_way: bool = False,
     ) -> None:
         self._shares = [list(range(first, len(seeds), n)) for first in range(n)]
-        self._n_seeds = len(seeds)
-        beside = beside or [(0, 1)] * len(seeds)
+        self._n_envs = len(seeds)
+        parts = parts or [ALL_OF_IT] * len(seeds)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._connections: list[Connection] = []
         self._answers: list[deque[Any]] = [deque() for _ in self._shares]
@@ -202,8 +205,8 @@ class WorkerFleet:
         for share in self._shares:
             process, connection = start_child("diaster.workers")
             names = tuple(seeds[position] for position in share)
-            parts = tuple(beside[position] for position in share)
-            connection.send(Job(env_json, spec, tuple(imports), policy.name, names, handling, parts, gives_way))
+            theirs = tuple(parts[position] for position in share)
+            connection.send(Job(env_json, spec, tuple(imports), policy.name, names, handling, theirs, gives_way))
             self._processes.append(process)
             self._connections.append(connection)
         self._sender.start()
@@ -235,7 +238,7 @@ class WorkerFleet:
     def finish(self) -> list[Any]:
         while not self.wait(None):
             pass
-        results: list[Any] = [None] * self._n_seeds
+        results: list[Any] = [None] * self._n_envs
         for answers, share, process in zip(self._answers, self._shares, self._processes, strict=True):
             answer = answers.popleft()
             if isinstance(answer, EOFError):
@@ -262,6 +265,63 @@ class WorkerFleet:
                 process.wait()
 
 
+class Collectors:
+    """Environments to collect in, so many for each seed."""
+
+    def __init__(self, fleet: Fleet, n_seeds: int, n_beside: int = 1) -> None:
+        self._fleet, self._n_seeds, self._n_beside = fleet, n_seeds, n_beside
+
+    @property
+    def can_queue(self) -> bool:
+        """Whether the next chunk may be started before this one is finished."""
+        return self._fleet.can_queue
+
+    def start(self, policies: Sequence[HostParameters | None], chunk: int, n_steps: int) -> None:
+        """Let every seed take so many steps with its policy; returns at once where it can."""
+        self._fleet.start(Request("collect", shared(policies, self._n_beside), chunk, n_steps))
+
+    def wait(self, seconds: float) -> bool:
+        """Whether waiting longer than so gains nothing."""
+        return self._fleet.wait(seconds)
+
+    def finish(self) -> list[list[Episode]]:
+        """The episodes that every seed has finished in the oldest chunk that is still due."""
+        return [list(itertools.chain(*parts)) for parts in together(self._fleet.finish(), self._n_beside)]
+
+    def states(self) -> list[CollectorState]:
+        """Where every environment stands, seed by seed."""
+        return self._ask("state")
+
+    def faults(self) -> list[tuple[int, str]]:
+        """How many episodes every seed has lost, and what was wrong with one of the last."""
+        answers = together(self._ask("faults"), self._n_beside)
+        return [(sum(count for count, _ in parts), next((text for _, text in parts if text), "")) for parts in answers]
+
+    def restore(self, states: Sequence[CollectorState], n_steps: int) -> list[bool]:
+        """Go back to such states, after so many steps of every seed; whether each seed's environments did so."""
+        if len(states) != self._n_seeds * self._n_beside:
+            raise ValueError(f"{len(states)} states for {self._n_seeds * self._n_beside} environments")
+        self._fleet.start(Request("restore", states, 0, n_steps))
+        return [all(parts) for parts in together(self._fleet.finish(), self._n_beside)]
+
+    def close(self) -> None:
+        self._fleet.close()
+
+    def _ask(self, what: str) -> list[Any]:
+        self._fleet.start(Request(what, [None] * self._n_seeds * self._n_beside))
+        return self._fleet.finish()
+
+
+def shared(of_seeds: Sequence[Any], n_beside: int) -> list[Any]:
+    """The same for all that share the work of a seed."""
+    return [of_seed for of_seed in of_seeds for _ in range(n_beside)]
+
+
+def together(answers: Sequence[Any], n_beside: int) -> list[Sequence[Any]]:
+    """The way back: the answers of all that share the work of each seed."""
+    return [answers[first : first + n_beside] for first in range(0, len(answers), n_beside)]
+
+
 class Evaluators:
     """Environments to evaluate in. The episodes of a seed may be shared out; that changes none of them."""
 
@@ -276,7 +336,7 @@ class Evaluators:
 
     def start(self, policies: Sequence[HostParameters], evaluation: int, n_episodes: int) -> None:
         """Evaluate every seed's policy; returns at once where it can."""
-        self._request = Request("evaluate", self._shared(policies), evaluation, n_episodes)
+        self._request = Request("evaluate", shared(policies, self._n_beside), evaluation, n_episodes)
         self._fleet.start(self._request)
 
     def wait(self, seconds: float) -> bool:
@@ -301,78 +361,77 @@ class Evaluators:
             given if seed == position else None
             for seed, given in enumerate(self._request.parameters[:: self._n_beside])
         ]
-        self._fleet.start(self._request._replace(parameters=self._shared(alone), first=number, amount=number + 1))
+        parameters = shared(alone, self._n_beside)
+        self._fleet.start(self._request._replace(parameters=parameters, first=number, amount=number + 1))
         return self._gathered()[position]
-
-    def _shared(self, policies: Sequence[Any]) -> list[Any]:
-        return [policy for policy in policies for _ in range(self._n_beside)]
 
     def _gathered(self) -> list[list[Outcome]]:
         """What every seed's episodes came to, in the order of their numbers."""
-        answers = self._fleet.finish()
-        together = [answers[first : first + self._n_beside] for first in range(0, len(answers), self._n_beside)]
         return [
             [outcome for row in itertools.zip_longest(*parts) for outcome in row if outcome is not None]
-            for parts in together
+            for parts in together(self._fleet.finish(), self._n_beside)
         ]
 
 
-def make_fleet(
-    spec: EnvSpec,
-    policy: HostPolicy,
-    seeds: Sequence[int],
-    imports: Sequence[str],
-    workers: int | str,
-    handling: Handling = ORDINARY,
-) -> Fleet:
-    """The environments of all seeds, to collect in, in as many processes as the machine has use for."""
-    n_workers = _number_of_processes(spec, len(seeds), workers, handling, available_cores() - 1)
-    if workers == "auto" and len(seeds) == 1:
-        n_workers = 0  # collecting for one seed is hidden behind learning
-    if n_workers == 0:
-        return LocalFleet(spec, policy, seeds, handling, imports)
-    return WorkerFleet(spec, policy, seeds, handling, imports, n_workers)
+class Place(NamedTuple):
+    """Which environments are to be stepped, with what, and where."""
+
+    spec: EnvSpec
+    policy: HostPolicy
+    seeds: Sequence[int]
+    imports: Sequence[str] = ()
+    workers: int | str = "auto"
+    handling: Handling = ORDINARY
 
 
-def make_evaluators(
-    spec: EnvSpec,
-    policy: HostPolicy,
-    seeds: Sequence[int],
-    imports: Sequence[str],
-    workers: int | str,
-    handling: Handling = ORDINARY,
-) -> Evaluators:
+def make_collectors(place: Place, n_beside: int = 1) -> Collectors:
+    """So many environments for each seed to collect in, in as many processes as the machine has use for."""
+    n_envs = len(place.seeds) * n_beside
+    n_workers = _number_of_processes(place, n_envs, available_cores() - 1)
+    if place.workers == "auto" and n_envs == 1:
+        n_workers = 0  # collecting in one environment is hidden behind learning
+    return Collectors(_make_fleet(place, n_workers, n_beside), len(place.seeds), n_beside)
+
+
+def make_evaluators(place: Place) -> Evaluators:
     """The same to evaluate in. Nothing hides an evaluation, which takes as long as many chunks."""
-    cores = available_cores()
-    n_workers = _number_of_processes(spec, len(seeds), workers, handling, cores // 2)
+    cores, n_seeds = available_cores(), len(place.seeds)
+    n_workers = _number_of_processes(place, n_seeds, cores // 2)
+    shares = place.workers == "auto" and n_workers == n_seeds
+    n_beside = max(1, min(cores // n_seeds, MOST_BESIDE)) if shares else 1
+    return Evaluators(
+        _make_fleet(place, n_workers * n_beside, n_beside, gives_way=True), place.handling.retries, n_beside
+    )
+
+
+def _make_fleet(place: Place, n_workers: int, n_beside: int, gives_way: bool = False) -> Fleet:
+    spec, policy, seeds, imports, _, handling = place
+    parts = [Part(number, n_beside) for _ in seeds for number in range(n_beside)]
+    of_envs = shared(seeds, n_beside)
     if n_workers == 0:
-        return Evaluators(LocalFleet(spec, policy, seeds, handling, imports), handling.retries)
-    n_beside = max(1, min(cores // len(seeds), MOST_BESIDE)) if workers == "auto" and n_workers == len(seeds) else 1
-    beside = [(number, n_beside) for _ in seeds for number in range(n_beside)]
-    shared = [seed for seed in seeds for _ in range(n_beside)]
-    fleet = WorkerFleet(spec, policy, shared, handling, imports, n_workers * n_beside, beside, gives_way=True)
-    return Evaluators(fleet, handling.retries, n_beside)
+        return LocalFleet(spec, policy, of_envs, handling, imports, parts)
+    return WorkerFleet(spec, policy, of_envs, handling, imports, n_workers, parts, gives_way)
 
 
-def _number_of_processes(spec: EnvSpec, n_seeds: int, workers: int | str, handling: Handling, spare_cores: int) -> int:
+def _number_of_processes(place: Place, n_envs: int, spare_cores: int) -> int:
     """As many as were asked for, or as are of use; 0 for this process."""
-    is_portable, cores = _is_portable(spec.id), available_cores()
+    workers, is_portable, cores = place.workers, _is_portable(place.spec.id), available_cores()
     if workers == "auto":
         # On two cores learning takes both, and a process would gain nothing.
         if cores <= 2 or not is_portable:
             workers = 0
-        elif cores >= MANY_CORES and n_seeds <= 2 * cores:
-            return n_seeds  # the system shares cores out more evenly than whole seeds can be
+        elif cores >= MANY_CORES and n_envs <= 2 * cores:
+            return n_envs  # the system shares cores out more evenly than whole environments can be
         else:
-            each = -(-n_seeds // min(n_seeds, spare_cores))
-            return -(-n_seeds // each)  # no more than it takes for nobody to have more seeds than that
+            each = -(-n_envs // min(n_envs, spare_cores))
+            return -(-n_envs // each)  # no more than it takes for nobody to have more of them than that
     assert isinstance(workers, int)
-    if (workers > 0 or handling.isolate) and not is_portable:
+    if (workers > 0 or place.handling.isolate) and not is_portable:
         raise DiasterError(
-            f"'{spec.id}' cannot be made in other processes; use --workers 0 without --isolate-envs, or register it by "
-            "a 'module:Class' text and with arguments that JSON can hold."
+            f"'{place.spec.id}' cannot be made in other processes; use --workers 0 without --isolate-envs, or register "
+            "it by a 'module:Class' text and with arguments that JSON can hold."
         )
-    return min(workers, n_seeds)
+    return min(workers, n_envs)
 
 
 def available_cores() -> int:
@@ -417,7 +476,7 @@ def serve(connection: Connection) -> None:
                     make: MakeEnv = partial(make_env, env_spec, job.spec.horizon)
                     if job.handling.isolate:
                         make = isolated(job.env_json, job.spec.horizon, job.imports, job.handling)
-                    envs = SeedEnvs(make, job.spec, POLICIES[job.policy], job.seeds, job.handling, job.beside)
+                    envs = SeedEnvs(make, job.spec, POLICIES[job.policy], job.seeds, job.handling, job.parts)
                 connection.send(envs.answer(request))
             except DiasterError as error:
                 connection.send(error)

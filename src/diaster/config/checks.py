@@ -38,6 +38,11 @@ def validate(config: RunConfig) -> None:
     _validate_ranges(config)
     if isinstance(config.decomposer, DiasterConfig):
         _validate_diaster(config.decomposer)
+    if config.envs > config.chunk_steps:
+        raise DiasterError(
+            f"envs={config.envs} are more than the steps they share, chunk_steps={config.chunk_steps}; "
+            "give fewer environments or longer chunks."
+        )
     if config.learner.batch_size > config.replay.capacity:
         raise DiasterError(
             f"learner.batch_size={config.learner.batch_size} is larger than replay.capacity={config.replay.capacity}; "
@@ -71,6 +76,7 @@ _AT_LEAST: dict[str, float] = {
     "horizon": 1,
     "warmup_steps": 1,
     "chunk_steps": 1,
+    "envs": 1,
     "checkpoint_every": 0,
     "devices": 1,
     "workers": 0,

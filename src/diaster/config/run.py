@@ -95,6 +95,8 @@ class RunConfig:
     """Steps of random actions before learning; auto is 5000 (InvertedPendulum 500), at most a tenth of the run."""
     chunk_steps: int = 200
     """Environment steps per seed between two exchanges with the learner; collection runs one chunk ahead."""
+    envs: int = 1
+    """Environments among which a seed shares its steps, side by side; more help where collecting takes the longest."""
     checkpoint_every: int | Auto = "auto"
     """Environment steps between two checkpoints; auto is about every five minutes, 0 writes none."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
