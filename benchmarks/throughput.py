@@ -38,7 +38,7 @@ env, steps, seeds, out = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(s
 reporter = Marks()
 imported = time.time() - spawned
 every = {"evaluation": {"every": int(sys.argv[7])}} if sys.argv[7] else {}
-config = build_config(env=env, steps=steps, seeds=seeds, warmup_steps=1000, **every)
+config = build_config(env=env, steps=steps, seeds=seeds, envs=int(sys.argv[8]), warmup_steps=1000, **every)
 run = run_training(config, out, reporter)
 marks = [mark for mark in reporter.marks if mark[0] >= int(sys.argv[6])]
 speed = seeds * (marks[-1][0] - marks[0][0]) / (marks[-1][1] - marks[0][1])
@@ -86,6 +86,7 @@ def main() -> None:
     parser.add_argument("--env", default="Hopper-v5")
     parser.add_argument("--steps", type=int, default=12_000, help="environment steps per seed and repetition")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--envs", type=int, default=1, help="environments that each seed collects in")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=["sbx"], help="only beside one seed")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument(
@@ -115,6 +116,7 @@ def main() -> None:
                 str(time.time()),
                 str(arguments.count_from),
                 str(arguments.evaluate_every or ""),
+                str(arguments.envs),
                 cache=cache,
             )
             shutil.rmtree(out)
@@ -131,7 +133,10 @@ def main() -> None:
 
     rows = [
         ("machine", f"{device}, {os.cpu_count()} cores"),
-        (f"diaster + SAC, {arguments.env}, {arguments.seeds} seed(s)", f"{statistics.median(ours):,.0f} steps/s"),
+        (
+            f"diaster + SAC, {arguments.env}, {arguments.seeds} seed(s), {arguments.envs} env(s) each",
+            f"{statistics.median(ours):,.0f} steps/s",
+        ),
     ]
     for peer, speeds in theirs.items():
         ratio = statistics.median(ours) / statistics.median(speeds)

@@ -30,13 +30,16 @@ from diaster.registry import make_agent, make_decomposer
 from diaster.report import Progress, Silent
 
 PARTS = {
-    training.Trainer: ("_policies_come_first", "_send_back_who_diverged", "_start_evaluation", "_finish_evaluation",
-                       "_store", "_keep_checkpoint", "_learn"),
+    training.Trainer: ("_policies_come_first", "_send_back_who_diverged", "_start_evaluation", "_receive_evaluation",
+                       "_record_evaluation", "_store", "_keep_checkpoint", "_learn"),
     Learner: ("prepare", "ingest", "policies", "frozen", "fit_decomposer", "fit_agent"),
     workers.WorkerFleet: ("start", "finish"),
     workers.LocalFleet: ("finish",),
     workers.Evaluators: ("finish",),
-    training.RewardModel: ("of_seeds",),
+    training.RewardModel: ("start",),
+    training.RunWriter: ("record",),
+    training.EvaluationUnderWay: ("tensors",),
+    training: ("mean_metrics", "diagnose"),
 }  # fmt: skip
 
 
@@ -52,7 +55,7 @@ class Clock(Silent):
         if progress.step >= self.first:
             self.marks.append((progress.step, time.perf_counter()))
 
-    def watch(self, owner: type, name: str) -> None:
+    def watch(self, owner: Any, name: str) -> None:
         plain, label = getattr(owner, name), f"{owner.__name__}.{name}"
 
         def timed(*arguments: Any, **named: Any) -> Any:
@@ -73,7 +76,12 @@ def loop(arguments: argparse.Namespace) -> None:
         for name in names:
             clock.watch(owner, name)
     config = build_config(
-        arguments.preset, env=arguments.env, steps=arguments.steps, seeds=arguments.seeds, warmup_steps=1000
+        arguments.preset,
+        env=arguments.env,
+        steps=arguments.steps,
+        seeds=arguments.seeds,
+        envs=arguments.envs,
+        warmup_steps=1000,
     )
     with tempfile.TemporaryDirectory() as folder:
         training.run_training(config, Path(folder) / "run", clock)
@@ -137,6 +145,7 @@ def main() -> None:
         command.add_argument("--preset", default="default")
     of_loop.add_argument("--steps", type=int, default=20_000)
     of_loop.add_argument("--count-from", type=int, default=12_000)
+    of_loop.add_argument("--envs", type=int, default=1)
     of_loop.set_defaults(run=loop)
     of_kernels.add_argument("part", choices=["agent", "decomposer"])
     of_kernels.add_argument("--updates", type=int, default=100)

@@ -13,6 +13,8 @@ from diaster.envs import describe_env, make_env
 from diaster.errors import DiasterError
 from diaster.types import EnvSpec
 from diaster.workers import (
+    NICE_COLLECTING,
+    NICE_EVALUATING,
     Collectors,
     Evaluators,
     Fleet,
@@ -84,7 +86,9 @@ def test_worker_processes_give_the_same_bytes_as_this_process(workers: int, rand
     here = answer(LocalFleet(spec, TANH_GAUSSIAN, SEEDS), *requests)
     there = answer(WorkerFleet(spec, TANH_GAUSSIAN, SEEDS, Handling(), IMPORTS, workers), *requests)
     assert flat(there) == flat(here)
-    assert [[len(of_seed) for of_seed in reply] for reply in here] == [[2] * 3, [3] * 3, [2] * 3, [1] * 3]
+    first, second, evaluated, last = here
+    assert [[len(episodes) for episodes, _ in reply] for reply in (first, second, last)] == [[2] * 3, [3] * 3, [1] * 3]
+    assert [len(episodes) for episodes in evaluated] == [2] * 3
     of_seeds = [flat(of_seed) for of_seed in here[0]]
     assert of_seeds[0] != of_seeds[1] != of_seeds[2]
 
@@ -167,10 +171,10 @@ def test_faults_of_environments_side_by_side_are_counted_for_their_seed() -> Non
     try:
         collectors.start([None] * 2, 0, 13)
         collectors.finish()
-        assert [count for count, _ in collectors.faults()] == [0, 0]
+        assert [count for count, _ in collectors.faults] == [0, 0]
         collectors.start([None] * 2, 1, 14)
         collectors.finish()
-        for seed, (count, sentence) in enumerate(collectors.faults()):
+        for seed, (count, sentence) in enumerate(collectors.faults):
             assert count == 2
             assert f"seed {seed}'s training (environment 1 of 2) step 13" in sentence
     finally:
@@ -248,7 +252,7 @@ def test_auto_collects_one_environment_here_and_takes_other_processes_on_more_th
     taken: list[int] = []
 
     def pretend(*arguments: Any) -> None:
-        assert arguments[7] == bool(taken)  # who collects was made first; who evaluates gives way
+        assert arguments[7] == (NICE_EVALUATING if taken else NICE_COLLECTING)  # who collects was made first
         taken.append(arguments[5])
 
     monkeypatch.setattr("diaster.workers.WorkerFleet", pretend)
@@ -291,29 +295,30 @@ def test_requests_that_wait_for_a_worker_are_answered_in_their_order_with_the_sa
         fleet.close()
 
 
-def test_processes_that_evaluate_give_way_to_those_that_collect() -> None:
-    fleets = [
-        WorkerFleet(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), Handling(), IMPORTS, 1, gives_way=gives_way)
-        for gives_way in (False, True)
-    ]
+def test_processes_that_collect_give_way_to_the_learner_and_those_that_evaluate_to_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("diaster.workers.available_cores", lambda: 3)
+    place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), IMPORTS, 1)
+    users = [make_collectors(place), make_evaluators(place)]
     try:
-        for fleet in fleets:
-            fleet.start(Request("faults", [None]))
-            fleet.finish()
-        collects, evaluates = (os.getpriority(os.PRIO_PROCESS, fleet._processes[0].pid) for fleet in fleets)
-        assert evaluates > collects
+        levels = [os.getpriority(os.PRIO_PROCESS, 0)]
+        for user in users:
+            assert isinstance(user._fleet, WorkerFleet)
+            user._fleet.start(Request("state", [None]))
+            user._fleet.finish()
+            levels.append(os.getpriority(os.PRIO_PROCESS, user._fleet._processes[0].pid))
+        assert levels == sorted(set(levels)) or levels[0] > 10, "19 is the most there is"
     finally:
-        for fleet in fleets:
-            fleet.close()
+        for user in users:
+            user.close()
 
 
 def evaluation(env_id: str, parameters: list[Any], n_beside: int, n_episodes: int, retries: int) -> list[list[Any]]:
     """Of two seeds, shared out among so many environments each."""
     parts = [Part(number, n_beside) for _ in range(2) for number in range(n_beside)]
     seeds = [seed for seed in SEEDS[:2] for _ in range(n_beside)]
-    fleet = WorkerFleet(
-        spec_of(env_id), TANH_GAUSSIAN, seeds, Handling(retries=retries), IMPORTS, 2, parts, gives_way=True
-    )
+    fleet = WorkerFleet(spec_of(env_id), TANH_GAUSSIAN, seeds, Handling(retries=retries), IMPORTS, 2, parts)
     evaluators = Evaluators(fleet, retries, n_beside)
     try:
         evaluators.start(parameters, 3, n_episodes)

@@ -38,10 +38,12 @@ class HostPolicy(NamedTuple):
 
 def mlp(layers: HostLayers, x: FloatArray) -> FloatArray:
     """The ReLU perceptron of `nets.mlp`, in NumPy."""
-    for weight, bias in layers[:-1]:
-        x = np.maximum(x @ weight + bias, 0.0)
-    weight, bias = layers[-1]
-    return np.asarray(x @ weight + bias, np.float32)
+    for number, (weight, bias) in enumerate(layers, 1):
+        x = x.dot(weight)  # takes less time to be called than @
+        x += bias
+        if number < len(layers):
+            np.maximum(x, 0.0, out=x)
+    return np.asarray(x, np.float32)
 
 
 def random_actions(random: np.random.Generator, n: int, spec: EnvSpec) -> FloatArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,8 @@ from diaster.decompose import Decomposer
 from diaster.learner import each_seed
 from diaster.replay import Steps
 from diaster.types import Episode, EvaluationEpisode, FloatArray
+
+Rewards = list[list[NDArray[np.float64]]]  # r̂ of every step of each episode, of every seed
 
 GROUP = 8  # episodes per call where r̂ needs the history, and
 BLOCK = 4096  # steps per call where it does not: one compiled shape, whatever the number of episodes
@@ -50,25 +52,30 @@ class RewardModel:
         """r̂ of every step of each episode; of the upper reference, the hidden rewards themselves."""
         return self.of_seeds(jax.tree.map(lambda leaf: leaf[None], state), [episodes])[0]
 
-    def of_seeds(self, states: Any, episodes: Sequence[Sequence[EvaluationEpisode]]) -> list[list[NDArray[np.float64]]]:
+    def of_seeds(self, states: Any, episodes: Sequence[Sequence[EvaluationEpisode]]) -> Rewards:
         """The same for the episodes of every seed; states  # [S, …]"""
+        return self.start(states, episodes)()
+
+    def start(self, states: Any, episodes: Sequence[Sequence[EvaluationEpisode]]) -> Callable[[], Rewards]:
+        """Set out to compute them, before whatever the device is given next; what is returned waits for them."""
         if self._decomposer.is_hidden_reward:
-            return [list(map(_hidden_reward, of_seed)) for of_seed in episodes]
+            return lambda: [list(map(_hidden_reward, of_seed)) for of_seed in episodes]
         plain = [[item.episode for item in of_seed] for of_seed in episodes]
         if self._decomposer.label is None:
             return self._without_history(states, plain)
-        return [
+        of_seeds = [
             self._with_history(jax.tree.map(lambda leaf, position=position: leaf[position], states), of_seed)
             for position, of_seed in enumerate(plain)
         ]
+        return lambda: [of_seed() for of_seed in of_seeds]
 
-    def _without_history(self, states: Any, episodes: Sequence[Sequence[Episode]]) -> list[list[NDArray[np.float64]]]:
+    def _without_history(self, states: Any, episodes: Sequence[Sequence[Episode]]) -> Callable[[], Rewards]:
         """All steps end to end: what is not there is neither sent to the device nor computed."""
         ends = [np.cumsum([episode.length for episode in of_seed], dtype=int) for of_seed in episodes]
         n_steps = max((int(end[-1]) for end in ends if len(end)), default=0)
         flat = [_end_to_end(of_seed, -(-n_steps // BLOCK) * BLOCK) for of_seed in episodes if of_seed]
         if len(flat) < len(episodes):  # only where no seed has any
-            return [[] for _ in episodes]
+            return lambda: [[] for _ in episodes]
         together = jax.tree.map(lambda *parts: np.stack(parts), *flat)
         found = [
             self._steps_of_seeds(
@@ -76,19 +83,26 @@ class RewardModel:
             )
             for first in range(0, n_steps, BLOCK)
         ]
-        values = np.concatenate([np.asarray(part, np.float64) for part in found], axis=1)
-        return [np.split(of_seed[: end[-1]], end[:-1]) for of_seed, end in zip(values, ends, strict=True)]
 
-    def _with_history(self, state: Any, episodes: Sequence[Episode]) -> list[NDArray[np.float64]]:
-        rewards: list[NDArray[np.float64]] = []
+        def arrived() -> Rewards:
+            values = np.concatenate([np.asarray(part, np.float64) for part in found], axis=1)
+            return [np.split(of_seed[: end[-1]], end[:-1]) for of_seed, end in zip(values, ends, strict=True)]
+
+        return arrived
+
+    def _with_history(self, state: Any, episodes: Sequence[Episode]) -> Callable[[], list[NDArray[np.float64]]]:
+        found: list[tuple[Array, Sequence[Episode]]] = []
         for first in range(0, len(episodes), GROUP):
             group = episodes[first : first + GROUP]
             # Two closed shapes: most environments end early at first and fill the horizon later.
             longest = max(episode.length for episode in group)
             n_steps = self._horizon if longest > self._horizon // 8 else max(1, self._horizon // 8)
-            values = np.asarray(self._rows(state, _padded(group, n_steps)), np.float64)
-            rewards += [values[: episode.length, column] for column, episode in enumerate(group)]
-        return rewards
+            found.append((self._rows(state, _padded(group, n_steps)), group))
+        return lambda: [
+            values[: episode.length, column]
+            for values, group in ((np.asarray(part, np.float64), group) for part, group in found)
+            for column, episode in enumerate(group)
+        ]
 
 
 def _hidden_reward(item: EvaluationEpisode) -> NDArray[np.float64]:

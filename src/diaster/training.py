@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,12 +34,12 @@ from diaster.records import CONFIG, DONE, Row, RunWriter, free_directory, read_c
 from diaster.registry import check_pair, make_agent, make_decomposer
 from diaster.replay import refill_store, store_bytes
 from diaster.report import Progress, Reporter, Silent, make_reporter
-from diaster.reward_model import RewardModel
+from diaster.reward_model import RewardModel, Rewards
 from diaster.run import Run
 from diaster.schedule import chunk_ends, crosses, ring_rows, updates_due, warmup
 from diaster.shards import ShardedLearner
 from diaster.trees import is_recorded, leaf_names
-from diaster.types import EnvSpec, Episode
+from diaster.types import EnvSpec, Episode, EvaluationEpisode
 from diaster.workers import Place, make_collectors, make_evaluators
 
 POOR_FIT = 0.3  # below this R² late in a run, the step reward explains little of the returns
@@ -170,6 +170,7 @@ class Trainer:
         self._evaluators = make_evaluators(place)
         self._due: DueEvaluation | None = None
         self._under_way: EvaluationUnderWay | None = None
+        self._received: ReceivedEvaluation | None = None
         n_seeds = len(config.seeds)
         self._checkpoints: CheckpointWriter | None = None
         if config.checkpoint_every != 0:
@@ -208,7 +209,7 @@ class Trainer:
             chunk_start, is_ahead, is_early = time.perf_counter(), False, False
             if chunk != self._restored_chunk:  # its episodes are in the replay already
                 is_early = learns and self._policies_come_first()
-                if is_early and follows and not is_evaluated and is_short and self._may_go_ahead(before, end):
+                if is_early and follows and is_short and self._may_go_ahead(before, end):
                     self._collectors.start(self._sound_policies(), *follows)
                     is_ahead = True
                 stored = self._learner.prepare(episodes := self._collectors.finish())
@@ -216,23 +217,24 @@ class Trainer:
                     self._send_back_who_diverged()  # before anything is stored
                 self._start_evaluation()  # of the nets as they are before these episodes change their statistics
                 self._store(episodes, stored)
-            if not is_ahead:  # the environments stand still, and learning has ended, because its policy was waited for
-                if chunk != self._restored_chunk:
-                    self._keep_checkpoint(chunk, before, end)
-                if is_evaluated:
-                    self._report_faults()
+            if not is_ahead and chunk != self._restored_chunk:
+                # The environments stand still, and learning has ended, because its policy was waited for.
+                self._keep_checkpoint(chunk, before, end)
+            if is_evaluated:
+                self._report_faults()
             # The policy that collects next is the one from before this chunk's updates: they run meanwhile.
             policies = None if is_ahead or follows is None else self._acting_policies(learns)
             if follows and policies and is_early:
                 self._collectors.start(policies, *follows)
             if self._evaluators.are_elsewhere:
-                self._finish_evaluation(wait=False)  # its rewards go before the learning that is launched now
+                self._receive_evaluation(wait=False)  # its rewards go before the learning that is launched now
             if learns:
                 self._learn(end)
             if follows and policies and not is_early:
                 self._collectors.start(policies, *follows)
             if not self._evaluators.are_elsewhere:
-                self._finish_evaluation(wait=False)  # this process steps its environments, beside that learning
+                self._receive_evaluation(wait=False)  # this process steps its environments, beside that learning
+            self._record_evaluation()  # likewise beside it
             if is_evaluated:
                 self._due = self._evaluation_due(end)
             self._reporter.advance(self._progress(end))
@@ -446,17 +448,21 @@ class Trainer:
         share = max(1, updates_due(config.decomposer, config.chunk_steps))
         while self._decomposer_updates < due:
             n_updates = min(share, due - self._decomposer_updates)
-            self._metrics.append(self._learner.fit_decomposer(ready, self._decomposer_updates, n_updates))
+            self._keep_metrics(self._learner.fit_decomposer(ready, self._decomposer_updates, n_updates))
             self._decomposer_updates += n_updates
         self._learner.renew_labels(getattr(config.decomposer, "relabel_every", 0))
         due = updates_due(config.learner, end - warmup(config))
         if due > self._agent_updates:
             n_updates = due - self._agent_updates
-            self._metrics.append(self._learner.fit_agent(ready, self._agent_updates, n_updates))
+            self._keep_metrics(self._learner.fit_agent(ready, self._agent_updates, n_updates))
             self._agent_updates = due
             self._learner.send_policies()
             if self._first_learning is None and ready.any():
                 self._first_learning = round(time.perf_counter() - self._start, 1)
+
+    def _keep_metrics(self, metrics: dict[str, Any]) -> None:
+        _send_to_host(list(metrics.values()))
+        self._metrics.append(metrics)
 
     def _evaluation_due(self, end: int) -> DueEvaluation:
         """What the table says of this step beside the evaluation itself, before the next chunk changes it."""
@@ -474,21 +480,36 @@ class Trainer:
         self._good = sound_nets(nets, self._good)
         self._evaluators.start(policies, self._evaluations, self._config.evaluation.episodes)
         self._under_way = EvaluationUnderWay(due, self._learner.policy_tree(), nets.decomposer)
+        _send_to_host([leaf for name, leaf in leaf_names(nets.decomposer) if is_recorded(name)])
 
-    def _finish_evaluation(self, wait: bool = True) -> None:
-        """Record the evaluation under way, if there is one; without `wait`, only where that takes no waiting."""
+    def _finish_evaluation(self) -> None:
+        """Wait for the evaluation under way, if there is one, and record it."""
+        self._receive_evaluation()
+        self._record_evaluation()
+
+    def _receive_evaluation(self, wait: bool = True) -> None:
+        """Take in the episodes of the evaluation under way; without `wait`, only where that takes no waiting."""
         under_way = self._under_way
         if under_way is None or not (wait or self._evaluators.wait(0.0)):
             return
         self._under_way = None
-        due, finished = under_way.due, self._evaluators.finish()
+        finished = self._evaluators.finish()
         if self._checkpoints is not None:
             self._checkpoints.add_evaluation(self._evaluations, finished)
-        self._report_lost_evaluations(due.step, finished)
+        self._report_lost_evaluations(under_way.due.step, finished)
+        kept = [held_out.add(self._evaluations, of) for held_out, of in zip(self._held_out, finished, strict=True)]
+        self._evaluations += 1
+        self._received = ReceivedEvaluation(under_way, finished, kept, self._rewards.start(under_way.decomposer, kept))
+
+    def _record_evaluation(self) -> None:
+        """Judge and record the evaluation that was received, if one was."""
+        received, self._received = self._received, None
+        if received is None:
+            return
+        under_way, finished, kept, _ = received
+        due, rewards = under_way.due, received.rewards()
         rows: list[Row] = []
         metrics = mean_metrics(due.metrics)
-        kept = [held_out.add(self._evaluations, of) for held_out, of in zip(self._held_out, finished, strict=True)]
-        rewards = self._rewards.of_seeds(under_way.decomposer, kept)
         for position, episodes in enumerate(finished):
             rows.append(
                 {
@@ -502,7 +523,6 @@ class Trainer:
                     "faults": due.faults[position],
                 }
             )
-        self._evaluations += 1
         self._last_rows = rows
         try:
             self._writer.record(rows, *under_way.tensors())
@@ -546,7 +566,7 @@ class Trainer:
 
     def _report_faults(self) -> None:
         """Say which environments have lost episodes since the last evaluation."""
-        for position, (count, sentence) in enumerate(self._collectors.faults()):
+        for position, (count, sentence) in enumerate(self._collectors.faults):
             new = count - self._faults[position]
             if new > 0:
                 self._faults[position] = count
@@ -614,11 +634,19 @@ class EvaluationUnderWay(NamedTuple):
 
     def tensors(self) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
         """What is recorded of policy and decomposer."""
-        decomposer = jax.device_get(self.decomposer)
         return (
             {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(self.policy)},
-            {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(decomposer) if is_recorded(name)},
+            {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(self.decomposer) if is_recorded(name)},
         )
+
+
+class ReceivedEvaluation(NamedTuple):
+    """Episodes that are there, and rewards that are on their way."""
+
+    under_way: EvaluationUnderWay
+    finished: list[list[EvaluationEpisode]]  # of every seed
+    kept: list[list[EvaluationEpisode]]  # and those the decomposition is measured on
+    rewards: Callable[[], Rewards]
 
 
 class TrainerFacts(NamedTuple):
@@ -641,6 +669,12 @@ class TrainerFacts(NamedTuple):
     label_age: int
     warned: bool
     first_learning: float | None
+
+
+def _send_to_host(arrays: Sequence[Any]) -> None:
+    """Let arrays set out for the host; who wants to read them there later finds them."""
+    for array in arrays:
+        array.copy_to_host_async()
 
 
 def ordinal(number: int) -> str:

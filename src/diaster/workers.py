@@ -45,7 +45,8 @@ from diaster.types import EnvSpec, Episode, EvaluationEpisode
 
 MANY_CORES = 8
 MOST_BESIDE = 4  # processes that share the evaluation of a seed
-NICENESS = 10  # of processes that evaluate: nobody waits for them
+# How far processes give way to the one that learns, on whose launches a device waits. Nobody waits for evaluations.
+NICE_COLLECTING, NICE_EVALUATING = 5, 15
 
 
 class Job(NamedTuple):
@@ -58,18 +59,17 @@ class Job(NamedTuple):
     seeds: tuple[int, ...]
     handling: Handling
     parts: tuple[Part, ...]  # of those that share the work of a seed, which each is
-    gives_way: bool  # to processes that others wait for
+    niceness: int
 
 
 class Request(NamedTuple):
     """Collect so many steps, or evaluate numbered episodes, with a policy for each of the worker's environments.
 
     Episodes are numbered from `first` to `amount`. Where several share the work of a seed, each does its part.
-    `state` asks where every collector stands, `faults` for what it dropped; `restore` brings them to such states, after
-    so many steps.
+    `state` asks where every collector stands; `restore` brings them to such states, after so many steps.
     """
 
-    kind: str  # "collect" | "evaluate" | "state" | "faults" | "restore"
+    kind: str  # "collect" | "evaluate" | "state" | "restore"
     parameters: Sequence[HostParameters | CollectorState | None]  # of every environment
     number: int = 0  # of the chunk or of the evaluation
     amount: int = 0
@@ -113,19 +113,17 @@ class SeedEnvs:
         self._evaluations = [Rollout(make, spec, f"seed {seed}'s evaluation") for seed in seeds]
 
     def answer(self, request: Request) -> list[Any]:
-        """One result for each: finished episodes, those of an evaluation, a state, or whether one was restored."""
+        """One result for each: finished episodes and faults so far, episodes of an evaluation, a state, …"""
         return [self._answer_one(request, position) for position in range(len(self._seeds))]
 
     def _answer_one(self, request: Request, position: int) -> Any:
         collector, given = self._collectors[position], request.parameters[position]
         if request.kind == "state":
             return collector.state()
-        if request.kind == "faults":
-            return collector.faults()
         if isinstance(given, CollectorState):
             return collector.restore(given, request.amount)
         if request.kind == "collect":
-            return collector.collect(given, request.number, request.amount)
+            return collector.collect(given, request.number, request.amount), collector.faults()
         if given is None:
             return []
         rollout, seed = self._evaluations[position], self._seeds[position]
@@ -190,7 +188,7 @@ class WorkerFleet:
         imports: Sequence[str],
         n: int,
         parts: Sequence[Part] | None = None,
-        gives_way: bool = False,
+        niceness: int = NICE_COLLECTING,
     ) -> None:
         self._shares = [list(range(first, len(seeds), n)) for first in range(n)]
         self._n_envs = len(seeds)
@@ -206,7 +204,7 @@ class WorkerFleet:
             process, connection = start_child("diaster.workers")
             names = tuple(seeds[position] for position in share)
             theirs = tuple(parts[position] for position in share)
-            connection.send(Job(env_json, spec, tuple(imports), policy.name, names, handling, theirs, gives_way))
+            connection.send(Job(env_json, spec, tuple(imports), policy.name, names, handling, theirs, niceness))
             self._processes.append(process)
             self._connections.append(connection)
         self._sender.start()
@@ -270,6 +268,8 @@ class Collectors:
 
     def __init__(self, fleet: Fleet, n_seeds: int, n_beside: int = 1) -> None:
         self._fleet, self._n_seeds, self._n_beside = fleet, n_seeds, n_beside
+        self.faults: list[tuple[int, str]] = [(0, "")] * n_seeds
+        """How many episodes every seed had lost when the last chunk ended, and what was wrong with one of the last."""
 
     @property
     def can_queue(self) -> bool:
@@ -286,30 +286,28 @@ class Collectors:
 
     def finish(self) -> list[list[Episode]]:
         """The episodes that every seed has finished in the oldest chunk that is still due."""
-        return [list(itertools.chain(*parts)) for parts in together(self._fleet.finish(), self._n_beside)]
+        episodes = []
+        for position, parts in enumerate(together(self._fleet.finish(), self._n_beside)):
+            episodes.append([episode for finished, _ in parts for episode in finished])
+            counts, sentences = zip(*(faults for _, faults in parts), strict=True)
+            self.faults[position] = sum(counts), next(filter(None, sentences), "")
+        return episodes
 
     def states(self) -> list[CollectorState]:
         """Where every environment stands, seed by seed."""
-        return self._ask("state")
-
-    def faults(self) -> list[tuple[int, str]]:
-        """How many episodes every seed has lost, and what was wrong with one of the last."""
-        answers = together(self._ask("faults"), self._n_beside)
-        return [(sum(count for count, _ in parts), next((text for _, text in parts if text), "")) for parts in answers]
+        self._fleet.start(Request("state", [None] * self._n_seeds * self._n_beside))
+        return self._fleet.finish()
 
     def restore(self, states: Sequence[CollectorState], n_steps: int) -> list[bool]:
         """Go back to such states, after so many steps of every seed; whether each seed's environments did so."""
         if len(states) != self._n_seeds * self._n_beside:
             raise ValueError(f"{len(states)} states for {self._n_seeds * self._n_beside} environments")
+        self.faults = [(sum(state.faults for state in parts), "") for parts in together(states, self._n_beside)]
         self._fleet.start(Request("restore", states, 0, n_steps))
         return [all(parts) for parts in together(self._fleet.finish(), self._n_beside)]
 
     def close(self) -> None:
         self._fleet.close()
-
-    def _ask(self, what: str) -> list[Any]:
-        self._fleet.start(Request(what, [None] * self._n_seeds * self._n_beside))
-        return self._fleet.finish()
 
 
 def shared(of_seeds: Sequence[Any], n_beside: int) -> list[Any]:
@@ -399,18 +397,17 @@ def make_evaluators(place: Place) -> Evaluators:
     n_workers = _number_of_processes(place, n_seeds, cores // 2)
     shares = place.workers == "auto" and n_workers == n_seeds
     n_beside = max(1, min(cores // n_seeds, MOST_BESIDE)) if shares else 1
-    return Evaluators(
-        _make_fleet(place, n_workers * n_beside, n_beside, gives_way=True), place.handling.retries, n_beside
-    )
+    fleet = _make_fleet(place, n_workers * n_beside, n_beside, NICE_EVALUATING)
+    return Evaluators(fleet, place.handling.retries, n_beside)
 
 
-def _make_fleet(place: Place, n_workers: int, n_beside: int, gives_way: bool = False) -> Fleet:
+def _make_fleet(place: Place, n_workers: int, n_beside: int, niceness: int = NICE_COLLECTING) -> Fleet:
     spec, policy, seeds, imports, _, handling = place
     parts = [Part(number, n_beside) for _ in seeds for number in range(n_beside)]
     of_envs = shared(seeds, n_beside)
     if n_workers == 0:
         return LocalFleet(spec, policy, of_envs, handling, imports, parts)
-    return WorkerFleet(spec, policy, of_envs, handling, imports, n_workers, parts, gives_way)
+    return WorkerFleet(spec, policy, of_envs, handling, imports, n_workers, parts, niceness)
 
 
 def _number_of_processes(place: Place, n_envs: int, spare_cores: int) -> int:
@@ -461,8 +458,8 @@ def _is_portable(env_id: str) -> bool:
 def serve(connection: Connection) -> None:
     """A worker's life: make the environments, answer requests, end when the other side closes."""
     job: Job = connection.recv()
-    if job.gives_way and hasattr(os, "nice"):
-        os.nice(NICENESS)
+    if hasattr(os, "nice"):
+        os.nice(job.niceness)
     requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
     # Whoever sends must not have to wait until we have answered: we might be waiting for them to read that answer.
     threading.Thread(target=_take_requests, args=(connection, requests), daemon=True).start()
