@@ -21,6 +21,8 @@ ORDER = [
     "evaluate",
     "trees",
     "nets",
+    "gru_kernels",
+    "gru",
     "replay",
     "packing",
     "decompose",

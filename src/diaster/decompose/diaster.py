@@ -41,7 +41,8 @@ from diaster.decompose.statistics import (
     normalize,
     return_scale,
 )
-from diaster.nets import GRU, MLP, Linear, gru_init, gru_scan, gru_scan_beside, linear, linear_init, mlp, mlp_init
+from diaster.gru import gru_scan, gru_scan_beside
+from diaster.nets import GRU, MLP, Linear, gru_init, linear, linear_init, mlp, mlp_init
 from diaster.packing import Rows, draw_cuts, draw_segments, pack_episodes, rows_of_segments
 from diaster.replay import EpisodeBlock, EpisodeStore, Steps, draw_episodes, gather_steps
 from diaster.types import EnvSpec
