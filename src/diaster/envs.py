@@ -21,6 +21,7 @@ from gymnasium import spaces
 
 from diaster.config import PAPER_TASKS
 from diaster.errors import DiasterError, unknown
+from diaster.lean import make_lean
 from diaster.types import EnvSpec
 
 Env = gym.Env[Any, Any]
@@ -128,6 +129,7 @@ def make_env(env_id: str | gym.envs.registration.EnvSpec, horizon: int, **kwargs
         env: Env = gym.make(spec, max_episode_steps=horizon, disable_env_checker=True, **kwargs)
     except Exception as error:  # whatever the environment's own code raises
         raise DiasterError(f"the environment '{name}' cannot be made: {one_line(error)}.") from error
+    make_lean(env)
     _refuse_images(name, env.observation_space)
     if not isinstance(env.observation_space, spaces.Box) or len(env.observation_space.shape) != 1:
         env = gym.wrappers.FlattenObservation(env)
