@@ -337,6 +337,17 @@ def test_the_host_acts_with_the_parameters_of_each_seed() -> None:
     assert not np.array_equal(policies[0].layers[0][0], policies[1].layers[0][0])
 
 
+def test_policies_that_are_asked_for_later_are_those_of_the_time_before() -> None:
+    learner = two_seeds()
+    learner.ingest([[random_episode(np.random.default_rng(seed)) for _ in range(4)] for seed in range(2)])
+    before = learner.policy_tree().layers[0].weight.copy()
+    later = learner.policies_later()
+    learner.fit_agent(np.ones(2, bool), 3, 3)
+    for policy, weight, now in zip(later(), before, learner.policies(), strict=True):
+        np.testing.assert_array_equal(policy.layers[0][0], weight)
+        assert not np.array_equal(now.layers[0][0], weight)
+
+
 def test_policies_that_are_not_finite_are_known_by_their_seed() -> None:
     learner = learner_of(make_counting(label=None), make_sac(SacConfig(hidden=4)), n_seeds=3)
     assert not learner.policies_are_here()

@@ -109,7 +109,7 @@ class Learner:
         self._policy_form = jax.tree.flatten(jax.eval_shape(jax.vmap(agent.policy), self.state.agent))
         self._flat_policy = jax.jit(jax.vmap(self._flat_policy_of_one))
         self._policy_on_its_way: tuple[Array, Array] | None = None
-        self._policies: list[HostParameters] | None = None  # that have arrived
+        self._policies: Callable[[], list[HostParameters]] | None = None
         self._relabel = jax.jit(self._relabel_all, static_argnums=4, donate_argnums=2)
         self._write_hidden = jax.jit(each_seed(self._write_hidden_one), donate_argnums=1)
 
@@ -188,7 +188,7 @@ class Learner:
         """Let the policies set out for the host; they arrive when the learning that is under way has ended."""
         if self._policy_on_its_way is None:
             self._policy_on_its_way = self._flat_policy(self.state.agent)
-            for part in self._policy_on_its_way:
+            for part in reversed(self._policy_on_its_way):  # what is small, and waited for, does not wait for the rest
                 part.copy_to_host_async()
 
     def policies_are_here(self) -> bool:
@@ -204,16 +204,25 @@ class Learner:
 
     def policies(self) -> list[HostParameters]:
         """The policy of every seed, on the host. Waits for the learning that is under way."""
+        return self.policies_later()()
+
+    def policies_later(self) -> Callable[[], list[HostParameters]]:
+        """What `policies` would return now, for who asks when the next learning is under way."""
         if self._policies is None:
-            layers, exploration = self.policy_tree()
-            self._policies = [
-                HostParameters(
-                    tuple((np.asarray(layer.weight[s]), np.asarray(layer.bias[s])) for layer in layers),
-                    float(exploration[s]),
-                )
-                for s in range(len(self._inserted))
-            ]
+            self.send_policies()
+            assert self._policy_on_its_way is not None
+            self._policies = cache(partial(self._host_policies, self._policy_on_its_way[0]))
         return self._policies
+
+    def _host_policies(self, flat: Array) -> list[HostParameters]:
+        layers, exploration = self._unflattened(flat)
+        return [
+            HostParameters(
+                tuple((np.asarray(layer.weight[s]), np.asarray(layer.bias[s])) for layer in layers),
+                float(exploration[s]),
+            )
+            for s in range(len(self._inserted))
+        ]
 
     def _forget_policies(self) -> None:
         self._policy_on_its_way = self._policies = None
@@ -221,9 +230,12 @@ class Learner:
     def policy_tree(self) -> Acting:
         """The parameters that act, of all seeds, on the host  # [S, …]"""
         self.send_policies()
-        leaves, structure = self._policy_form
         assert self._policy_on_its_way is not None
-        flat = np.asarray(self._policy_on_its_way[0])
+        return self._unflattened(self._policy_on_its_way[0])
+
+    def _unflattened(self, policies: Array) -> Acting:
+        leaves, structure = self._policy_form
+        flat = np.asarray(policies)
         ends = np.cumsum([leaf.size // len(flat) for leaf in leaves])
         parts = np.split(flat, ends[:-1], axis=1)
         parameters: Acting = jax.tree.unflatten(

@@ -58,7 +58,11 @@ class ShardedLearner:
             learner.renew_labels(oldest)
 
     def policies(self) -> list[HostParameters]:
-        return [policy for learner in self.learners for policy in learner.policies()]
+        return self.policies_later()()
+
+    def policies_later(self) -> Callable[[], list[HostParameters]]:
+        parts = [learner.policies_later() for learner in self.learners]
+        return lambda: [policy for part in parts for policy in part()]
 
     def policy_tree(self) -> Acting:
         tree: Acting = _concatenated([learner.policy_tree() for learner in self.learners])

@@ -225,13 +225,13 @@ class Trainer:
             # The policy that collects next is the one from before this chunk's updates: they run meanwhile.
             policies = None if is_ahead or follows is None else self._acting_policies(learns)
             if follows and policies and is_early:
-                self._collectors.start(policies, *follows)
+                self._collectors.start(policies(), *follows)
             if self._evaluators.are_elsewhere:
                 self._receive_evaluation(wait=False)  # its rewards go before the learning that is launched now
             if learns:
                 self._learn(end)
-            if follows and policies and not is_early:
-                self._collectors.start(policies, *follows)
+            if follows and policies and not is_early:  # the learner is what everybody waits for, and goes first
+                self._collectors.start(policies(), *follows)
             if not self._evaluators.are_elsewhere:
                 self._receive_evaluation(wait=False)  # this process steps its environments, beside that learning
             self._record_evaluation()  # likewise beside it
@@ -264,12 +264,13 @@ class Trainer:
             return False
         return self._checkpoints is None or not (self._is_due or self._is_checkpoint_due(before, end))
 
-    def _acting_policies(self, learns: bool) -> list[HostParameters | None]:
-        """Of those that have learnt; the others act at random."""
+    def _acting_policies(self, learns: bool) -> Callable[[], list[HostParameters | None]]:
+        """As they are now, of those that have learnt; the others act at random."""
         if not learns:
-            return [None] * len(self._config.seeds)
-        policies = zip(self._sound_policies(), self._ready, strict=True)
-        return [policy if is_ready else None for policy, is_ready in policies]
+            return lambda: [None] * len(self._config.seeds)
+        self._send_back_who_diverged()
+        policies, ready = self._learner.policies_later(), self._ready
+        return lambda: [policy if is_ready else None for policy, is_ready in zip(policies(), ready, strict=True)]
 
     def restore(self) -> None:
         """Go back to the last checkpoint; a run that was cut off before its first one begins anew."""
