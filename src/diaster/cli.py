@@ -197,6 +197,8 @@ class BenchArguments:
     """Gymnasium id."""
     seeds: int = 1
     """How many seeds train together."""
+    envs: int = 1
+    """Environments that share the steps of each seed."""
     method: str = "diaster"
     """How returns are decomposed."""
     agent: str = "sac"
@@ -462,7 +464,7 @@ def bench(argv: Sequence[str]) -> None:
     arguments = _parse("bench", argv, BenchArguments())
     if arguments.length < 2:
         raise DiasterError(f"--length {arguments.length} is too short for an episode; give at least 2.")
-    settings = {name: getattr(arguments, name) for name in ("env", "seeds", "method", "agent", "device")}
+    settings = {name: getattr(arguments, name) for name in ("env", "seeds", "envs", "method", "agent", "device")}
     config = build_config(arguments.preset, steps=300_000, **settings)
     from diaster.bench import LOOP_SECONDS
     from diaster.bench import bench as measure

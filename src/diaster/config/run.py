@@ -96,7 +96,7 @@ class RunConfig:
     chunk_steps: int = 200
     """Environment steps per seed between two exchanges with the learner; collection runs one chunk ahead."""
     envs: int = 1
-    """Environments among which a seed shares its steps, side by side; more help where collecting takes the longest."""
+    """Environments that share the steps of a seed, side by side: faster beside a GPU, but an episode ends later."""
     checkpoint_every: int | Auto = "auto"
     """Environment steps between two checkpoints; auto is about every five minutes, 0 writes none."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
