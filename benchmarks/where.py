@@ -21,7 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from diaster import training, workers
+from diaster import evaluations, training, workers
 from diaster.bench import random_episode
 from diaster.config import build_config
 from diaster.learner import Learner
@@ -30,16 +30,17 @@ from diaster.registry import make_agent, make_decomposer
 from diaster.report import Progress, Silent
 
 PARTS = {
-    training.Trainer: ("_policies_come_first", "_send_back_who_diverged", "_start_evaluation", "_receive_evaluation",
-                       "_record_evaluation", "_store", "_keep_checkpoint", "_learn"),
+    training.Trainer: ("_policies_come_first", "_send_back_who_diverged", "_start_evaluation", "_store",
+                       "_keep_checkpoint", "_learn"),
+    evaluations.Evaluations: ("receive", "record"),
     Learner: ("prepare", "ingest", "policies", "frozen", "fit_decomposer", "fit_agent"),
     workers.WorkerFleet: ("start", "finish"),
     workers.LocalFleet: ("finish",),
     workers.Evaluators: ("finish",),
-    training.RewardModel: ("start",),
-    training.RunWriter: ("record",),
-    training.EvaluationUnderWay: ("tensors",),
-    training: ("mean_metrics", "diagnose"),
+    evaluations.RewardModel: ("start",),
+    evaluations.RunWriter: ("record",),
+    evaluations.EvaluationUnderWay: ("tensors",),
+    evaluations: ("mean_metrics", "diagnose"),
 }  # fmt: skip
 
 

@@ -375,10 +375,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(sys, "path", list(sys.path))
-        patch.setattr("diaster.training.POOR_FIT", float("inf"))  # every fit is poor: there is a warning
+        patch.setattr("diaster.evaluations.POOR_FIT", float("inf"))  # every fit is poor: there is a warning
         output = run("train", "Toy-v0", *TINY, "--out", path)
         assert output.code == 0, output.err
-        patch.setattr("diaster.training.POOR_FIT", -float("inf"))
+        patch.setattr("diaster.evaluations.POOR_FIT", -float("inf"))
         quiet = run("train", "--config", path / CONFIG, "--out", again, "--quiet", "--tensorboard")
         assert quiet.code == 0, quiet.err
         yield Trained(path, again, output, quiet)

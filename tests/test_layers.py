@@ -40,6 +40,7 @@ ORDER = [
     "report",
     "schedule",
     "board",
+    "evaluations",
     "training",
     "bench",
     "rollouts",

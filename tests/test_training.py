@@ -15,11 +15,12 @@ from diaster import learner as learner_module
 from diaster import registry, training
 from diaster.config import METHOD_CONFIGS, build_config
 from diaster.errors import DiasterError
+from diaster.evaluations import POOR_FIT
 from diaster.records import DECOMPOSER, POLICY, PROGRESS, RunWriter, read_tensors
 from diaster.report import Silent
 from diaster.run import Run
 from diaster.schedule import chunk_ends, crosses, updates_due
-from diaster.training import POOR_FIT, resolve, run_training
+from diaster.training import resolve, run_training
 
 SMALL: dict[str, Any] = {
     "steps": 240,

@@ -18,14 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diaster.acting import HostParameters
-from diaster.agents import Acting
 from diaster.board import BOARD, Board
 from diaster.checkpoint import DIRECTORY, Checkpoint, CheckpointWriter, Snapshot, read_checkpoint, remove_all
 from diaster.collect import CollectorState, Handling
 from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, build_config, validate, write_toml
 from diaster.envs import describe_env, find_horizon, import_modules, make_env
 from diaster.errors import DiasterError, Stopped, printable
-from diaster.evaluate import HeldOut, diagnose, return_statistics
+from diaster.evaluations import DueEvaluation, Evaluations, send_to_host
 from diaster.files import Form, check_tensors, damaged, tensor_bytes
 from diaster.interruption import Interruption
 from diaster.learner import Learner, LearnerSnapshot, LearnerState, net_arrays, nets_of, sound_nets
@@ -34,16 +33,13 @@ from diaster.records import CONFIG, DONE, Row, RunWriter, free_directory, read_c
 from diaster.registry import check_pair, make_agent, make_decomposer
 from diaster.replay import refill_store, store_bytes
 from diaster.report import Progress, Reporter, Silent, make_reporter
-from diaster.reward_model import RewardModel, Rewards
+from diaster.reward_model import RewardModel
 from diaster.run import Run
 from diaster.schedule import chunk_ends, crosses, ring_rows, updates_due, warmup
 from diaster.shards import ShardedLearner
-from diaster.trees import is_recorded, leaf_names
-from diaster.types import EnvSpec, Episode, EvaluationEpisode
+from diaster.types import EnvSpec, Episode
 from diaster.workers import Place, make_collectors, make_evaluators
 
-POOR_FIT = 0.3  # below this R² late in a run, the step reward explains little of the returns
-LATE = 0.5
 MOST_DIVERGENCES = 3
 CHECKPOINT_SECONDS = 300.0
 GLANCE_SECONDS = 0.001  # how often to look whether the policies or the episodes are there
@@ -145,7 +141,7 @@ class Trainer:
         interruption: Interruption,
         start: float,
     ) -> None:
-        self._config, self._spec, self._reporter, self._writer, self._board = config, spec, reporter, writer, board
+        self._config, self._spec, self._reporter, self._writer = config, spec, reporter, writer
         self._interruption, self._capacity = interruption, capacity
         decomposer, agent = make_decomposer(config, spec.horizon), make_agent(config, spec)
         # The hidden rewards leave the environments for the upper reference alone, and only under its own name.
@@ -164,26 +160,22 @@ class Trainer:
             self._learner = ShardedLearner(make_learner, config.seeds, devices)
         else:
             self._learner = make_learner(config.seeds, devices[0])
-        self._rewards = RewardModel(decomposer, spec.horizon)
         place = Place(spec, agent.acting, config.seeds, config.imports, config.workers, handling)
         self._collectors = make_collectors(place, config.envs)
-        self._evaluators = make_evaluators(place)
         self._due: DueEvaluation | None = None
-        self._under_way: EvaluationUnderWay | None = None
-        self._received: ReceivedEvaluation | None = None
         n_seeds = len(config.seeds)
         self._checkpoints: CheckpointWriter | None = None
         if config.checkpoint_every != 0:
             self._checkpoints = CheckpointWriter(writer.path / DIRECTORY, write_toml(config), n_seeds, capacity)
         self._last_checkpoint, self._is_due = time.perf_counter(), False
-        self._held_out = [HeldOut(config.evaluation.held_out) for _ in range(n_seeds)]
+        rewards = RewardModel(decomposer, spec.horizon)
+        self._evaluations = Evaluations(
+            config, make_evaluators(place), rewards, writer, reporter, self._checkpoints, board
+        )
         self._recent_returns: list[deque[float]] = [deque(maxlen=10) for _ in range(n_seeds)]
         self._episodes = np.zeros(n_seeds, int)
-        self._evaluations = 0
         self._metrics: list[dict[str, Any]] = []
-        self._last_rows: list[Row] = []
         self._decomposer_updates = self._agent_updates = 0
-        self._warned = False
         self._faults = [0] * n_seeds  # that have been reported
         self._divergences = [0] * n_seeds
         self._good: LearnerState = self._learner.frozen()
@@ -226,21 +218,21 @@ class Trainer:
             policies = None if is_ahead or follows is None else self._acting_policies(learns)
             if follows and policies and is_early:
                 self._collectors.start(policies(), *follows)
-            if self._evaluators.are_elsewhere:
-                self._receive_evaluation(wait=False)  # its rewards go before the learning that is launched now
+            if self._evaluations.are_elsewhere:
+                self._evaluations.receive(wait=False)  # its rewards go before the learning that is launched now
             if learns:
                 self._learn(end)
             if follows and policies and not is_early:  # the learner is what everybody waits for, and goes first
                 self._collectors.start(policies(), *follows)
-            if not self._evaluators.are_elsewhere:
-                self._receive_evaluation(wait=False)  # this process steps its environments, beside that learning
-            self._record_evaluation()  # likewise beside it
+            if not self._evaluations.are_elsewhere:
+                self._evaluations.receive(wait=False)  # this process steps its environments, beside that learning
+            self._evaluations.record()  # likewise beside it
             if is_evaluated:
                 self._due = self._evaluation_due(end)
             self._reporter.advance(self._progress(end))
             before = end
         self._start_evaluation()
-        self._finish_evaluation()
+        self._evaluations.finish()
         self._warn_of_seeds_that_never_learnt()
         seconds = time.perf_counter() - self._start
         if self._checkpoints is not None:
@@ -326,16 +318,20 @@ class Trainer:
                     f"the environment of seed {seed} does not repeat itself, so its episode under way could not be "
                     "brought back and a new one begins; from here the run differs from one that was never cut off."
                 )
-        for position, held_out in enumerate(self._held_out):
-            held_out.restore(facts.held_out_stride, {n: of[position] for n, of in checkpoint.evaluations.items()})
+        self._evaluations.restore(
+            facts.evaluations,
+            facts.held_out_stride,
+            facts.warned,
+            checkpoint.evaluations,
+            facts.rows[-n_seeds:],
+        )
         for recent, returns in zip(self._recent_returns, facts.recent_returns, strict=True):
             recent.extend(returns)
         self._episodes = np.array(facts.episodes, int)
         self._faults = facts.faults
-        self._evaluations, self._metrics, self._warned = facts.evaluations, metrics, facts.warned
+        self._metrics = metrics
         self._decomposer_updates, self._agent_updates = facts.decomposer_updates, facts.agent_updates
         self._writer.rows = facts.rows
-        self._last_rows = facts.rows[-n_seeds:]
         self._start -= facts.seconds
         self._first_learning = facts.first_learning
         self._restored_chunk = range(len(chunk_ends(config)))[facts.chunk]
@@ -356,7 +352,7 @@ class Trainer:
         """Write a checkpoint where one is due, or where the run has been asked to stop; then it stops."""
         stop = self._interruption.signal
         if stop is not None:
-            self._finish_evaluation()
+            self._evaluations.finish()
         if self._checkpoints is not None:
             self._settle_checkpoint(wait=stop is not None)
             self._is_due = self._is_due or self._is_checkpoint_due(before, end)
@@ -379,7 +375,7 @@ class Trainer:
 
     def _write_checkpoint(self, chunk: int) -> None:
         assert self._checkpoints is not None
-        self._finish_evaluation()
+        self._evaluations.finish()
         self._last_checkpoint, self._is_due = time.perf_counter(), False
         collectors = self._collectors.states()
         learner = self._learner.snapshot()
@@ -402,17 +398,17 @@ class Trainer:
             faults=list(self._faults),
             divergences=list(self._divergences),
             recent_returns=[list(recent) for recent in self._recent_returns],
-            evaluations=self._evaluations,
-            held_out_stride=self._held_out[0].stride,
+            evaluations=self._evaluations.count,
+            held_out_stride=self._evaluations.held_out.stride,
             n_metrics=len(metrics),
             rows=list(self._writer.rows),
             decomposer_updates=self._decomposer_updates,
             agent_updates=self._agent_updates,
             label_age=learner.label_age,
-            warned=self._warned,
+            warned=self._evaluations.warned,
             first_learning=self._first_learning,
         )
-        self._checkpoints.write(Snapshot(facts._asdict(), arrays, self._held_out[0].evaluations))
+        self._checkpoints.write(Snapshot(facts._asdict(), arrays, self._evaluations.held_out.evaluations))
 
     def _settle_checkpoint(self, wait: bool = False, then: str = "the run goes on and tries again later") -> None:
         assert self._checkpoints is not None
@@ -423,7 +419,7 @@ class Trainer:
     def close(self) -> None:
         """End workers and displays, whatever happened."""
         self._collectors.close()
-        self._evaluators.close()
+        self._evaluations.close()
         self._reporter.close()
         if self._checkpoints is not None:
             self._checkpoints.close()
@@ -462,7 +458,7 @@ class Trainer:
                 self._first_learning = round(time.perf_counter() - self._start, 1)
 
     def _keep_metrics(self, metrics: dict[str, Any]) -> None:
-        _send_to_host(list(metrics.values()))
+        send_to_host(list(metrics.values()))
         self._metrics.append(metrics)
 
     def _evaluation_due(self, end: int) -> DueEvaluation:
@@ -475,67 +471,11 @@ class Trainer:
         """Evaluate what has been learnt, if that is due. It goes on beside the learning that follows."""
         if self._due is None:
             return
-        self._finish_evaluation()
+        self._evaluations.finish()
         due, self._due = self._due, None
         policies, nets = self._sound_policies(), self._learner.frozen()
         self._good = sound_nets(nets, self._good)
-        self._evaluators.start(policies, self._evaluations, self._config.evaluation.episodes)
-        self._under_way = EvaluationUnderWay(due, self._learner.policy_tree(), nets.decomposer)
-        _send_to_host([leaf for name, leaf in leaf_names(nets.decomposer) if is_recorded(name)])
-
-    def _finish_evaluation(self) -> None:
-        """Wait for the evaluation under way, if there is one, and record it."""
-        self._receive_evaluation()
-        self._record_evaluation()
-
-    def _receive_evaluation(self, wait: bool = True) -> None:
-        """Take in the episodes of the evaluation under way; without `wait`, only where that takes no waiting."""
-        under_way = self._under_way
-        if under_way is None or not (wait or self._evaluators.wait(0.0)):
-            return
-        self._under_way = None
-        finished = self._evaluators.finish()
-        if self._checkpoints is not None:
-            self._checkpoints.add_evaluation(self._evaluations, finished)
-        self._report_lost_evaluations(under_way.due.step, finished)
-        kept = [held_out.add(self._evaluations, of) for held_out, of in zip(self._held_out, finished, strict=True)]
-        self._evaluations += 1
-        self._received = ReceivedEvaluation(under_way, finished, kept, self._rewards.start(under_way.decomposer, kept))
-
-    def _record_evaluation(self) -> None:
-        """Judge and record the evaluation that was received, if one was."""
-        received, self._received = self._received, None
-        if received is None:
-            return
-        under_way, finished, kept, _ = received
-        due, rewards = under_way.due, received.rewards()
-        rows: list[Row] = []
-        metrics = mean_metrics(due.metrics)
-        for position, episodes in enumerate(finished):
-            rows.append(
-                {
-                    "step": due.step,
-                    "seed": self._config.seeds[position],
-                    "episodes": due.episodes[position],
-                    **return_statistics(episodes)._asdict(),
-                    **diagnose(kept[position], rewards[position])._asdict(),
-                    "training_return": due.training_returns[position],
-                    **{name: float(values[position]) for name, values in metrics.items()},
-                    "faults": due.faults[position],
-                }
-            )
-        self._last_rows = rows
-        try:
-            self._writer.record(rows, *under_way.tensors())
-        except DiasterError as error:
-            self._reporter.warn(f"results could not be written, the run goes on and tries again later: {error}")
-        self._reporter.evaluated(rows)
-        self._warn_of_poor_fit(due.step, rows)
-        if self._board is not None:
-            try:
-                self._board.add(rows)
-            except DiasterError as error:
-                self._reporter.warn(f"TensorBoard's files have to wait for the next evaluation: {error}")
+        self._evaluations.start(due, policies, self._learner.policy_tree(), nets.decomposer)
 
     def _sound_policies(self) -> list[HostParameters]:
         """The policies. A seed whose nets have diverged goes back to the last evaluation, with other random numbers.
@@ -577,27 +517,6 @@ class Trainer:
                     f"{count} so far: {sentence or 'before the run was resumed.'}"
                 )
 
-    def _report_lost_evaluations(self, end: int, finished: Sequence[Sequence[Any]]) -> None:
-        wanted = self._config.evaluation.episodes
-        for seed, episodes in zip(self._config.seeds, finished, strict=True):
-            if len(episodes) < wanted:
-                self._reporter.warn(
-                    f"the evaluation of seed {seed} at step {end} lost {wanted - len(episodes)} of its {wanted} "
-                    "episodes to faults of its environment."
-                )
-
-    def _warn_of_poor_fit(self, end: int, rows: Sequence[Row]) -> None:
-        fits = [row["fit_r2"] for row in rows if row["fit_r2"] == row["fit_r2"]]
-        is_late = end >= LATE * self._config.steps
-        is_fitted = self._config.decomposer.updates > 0
-        if fits and is_fitted and is_late and np.mean(fits) < POOR_FIT and not self._warned:
-            self._warned = True
-            self._reporter.warn(
-                f"at step {end} the step rewards explain little of the returns (fit_r2 {np.mean(fits):.2f}); "
-                "the policy may be following noise. Where episodes are few, fewer decomposer updates "
-                "(--decomposer.updates) keep it from remembering them; where they are many, more may help."
-            )
-
     def _warn_of_seeds_that_never_learnt(self) -> None:
         idle = [seed for seed, is_ready in zip(self._config.seeds, self._ready, strict=True) if not is_ready]
         if idle:
@@ -608,46 +527,12 @@ class Trainer:
 
     def _progress(self, end: int) -> Progress:
         returns = [np.mean(recent) for recent in self._recent_returns if recent]
-        fits = [row["fit_r2"] for row in self._last_rows]
+        fits = [row["fit_r2"] for row in self._evaluations.last_rows]
         return Progress(
             step=end,
             training_return=float(np.mean(returns)) if returns else float("nan"),
             fit_r2=float(np.mean(fits)) if fits else float("nan"),
         )
-
-
-class DueEvaluation(NamedTuple):
-    """What a row of the table holds of training, of every seed."""
-
-    step: int
-    episodes: list[int]
-    training_returns: list[float]
-    metrics: list[dict[str, Any]]
-    faults: list[int]
-
-
-class EvaluationUnderWay(NamedTuple):
-    """What is evaluated, while learning goes on."""
-
-    due: DueEvaluation
-    policy: Acting  # of every seed, on the host
-    decomposer: Any  # likewise, on the device
-
-    def tensors(self) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-        """What is recorded of policy and decomposer."""
-        return (
-            {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(self.policy)},
-            {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(self.decomposer) if is_recorded(name)},
-        )
-
-
-class ReceivedEvaluation(NamedTuple):
-    """Episodes that are there, and rewards that are on their way."""
-
-    under_way: EvaluationUnderWay
-    finished: list[list[EvaluationEpisode]]  # of every seed
-    kept: list[list[EvaluationEpisode]]  # and those the decomposition is measured on
-    rewards: Callable[[], Rewards]
 
 
 class TrainerFacts(NamedTuple):
@@ -672,27 +557,9 @@ class TrainerFacts(NamedTuple):
     first_learning: float | None
 
 
-def _send_to_host(arrays: Sequence[Any]) -> None:
-    """Let arrays set out for the host; who wants to read them there later finds them."""
-    for array in arrays:
-        array.copy_to_host_async()
-
-
 def ordinal(number: int) -> str:
     """Of the first few numbers, for a sentence."""
     return ("first", "second", "third")[number - 1]
-
-
-def mean_metrics(metrics: Sequence[dict[str, Any]]) -> dict[str, NDArray[np.float64]]:
-    """Means over the calls since the last evaluation; this is where metrics leave the device."""
-    names = sorted({name for entry in metrics for name in entry})
-    gathered = jax.device_get(list(metrics))
-    means = {}
-    for name in names:
-        values = np.array([entry[name] for entry in gathered if name in entry], np.float64)
-        known = ~np.isnan(values)
-        means[name] = np.where(known.any(0), np.where(known, values, 0.0).sum(0) / np.maximum(known.sum(0), 1), np.nan)
-    return means
 
 
 def resolve(config: RunConfig) -> tuple[RunConfig, EnvSpec]:
