@@ -33,7 +33,7 @@ PARTS = {
     training.Trainer: ("_policies_come_first", "_send_back_who_diverged", "_start_evaluation", "_store",
                        "_keep_checkpoint", "_learn"),
     evaluations.Evaluations: ("receive", "record"),
-    Learner: ("prepare", "ingest", "policies", "frozen", "fit_decomposer", "fit_agent"),
+    Learner: ("prepare", "ingest", "policies_later", "frozen", "fit_decomposer", "fit_agent"),
     workers.WorkerFleet: ("start", "finish"),
     workers.LocalFleet: ("finish",),
     workers.Evaluators: ("finish",),

@@ -162,7 +162,8 @@ def test_they_are_used_for_long_rows_on_a_gpu_that_can_compile_them(platform, is
 
     asked = []
 
-    def can_be_compiled(cell, ways_and_rows, how):
+    def can_be_compiled(cell, ways_and_rows, how, device):
+        assert device.platform == "gpu"
         asked.append((cell.hidden.weight.shape, ways_and_rows))
         return is_known
 
@@ -177,8 +178,9 @@ def test_they_are_used_for_long_rows_on_a_gpu_that_can_compile_them(platform, is
 
 def test_what_cannot_be_compiled_here_is_found_out_before_it_is_used():
     cell = jax.eval_shape(partial(nets.gru_init, n_in=INPUTS, n_hidden=HIDDEN), jax.random.key(0))
-    assert not gru_kernels._can_be_compiled(cell, (WAYS, ROWS), COARSE._replace(interpret=False)), "on a CPU"
-    assert gru_kernels._can_be_compiled(cell, (WAYS, ROWS), COARSE)
+    with pytest.warns(UserWarning, match=r"cannot be compiled for 'a CPU' \(.*own loop, in 32 bits"):
+        assert not gru_kernels._can_be_compiled(cell, (WAYS, ROWS), COARSE._replace(interpret=False), "a CPU")
+    assert gru_kernels._can_be_compiled(cell, (WAYS, ROWS), COARSE, "a CPU")
 
 
 @pytest.mark.parametrize(

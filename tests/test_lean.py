@@ -55,10 +55,32 @@ def test_environments_are_made_lean(name: str) -> None:
     assert is_lean(make_env(name, 1000))
 
 
-def test_where_gymnasium_does_something_else_its_own_step_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HopperEnv, "control_cost", lambda self, action: 0.5 * float(np.abs(action).sum()))
+CHANGES: dict[str, Any] = {
+    "control_cost": lambda self, action: 0.5 * float(np.abs(action).sum()),
+    "is_healthy": property(lambda self: bool(self.data.qpos[1] > 0.7 and abs(self.state_vector()[2:]).max() < 100)),
+    "_get_obs": lambda self: np.concatenate((self.data.qpos[1:], np.clip(self.data.qvel, -20, 20))),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_where_gymnasium_does_something_else_its_own_step_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HopperEnv, name, CHANGES[name])
     env = make_env("Hopper-v5", 1000)
     assert not is_lean(env)
+
+
+def test_settings_that_change_on_the_way_count() -> None:
+    own, lean = (gym.make("Hopper-v5", disable_env_checker=True).unwrapped for _ in range(2))
+    make_lean(lean)
+    steps = []
+    for env in (own, lean):
+        inner: Any = env
+        inner.reset(seed=0)
+        inner._ctrl_cost_weight, inner._forward_reward_weight, inner._healthy_reward = 0.5, 3.0, 7.0
+        inner._healthy_angle_range, inner._healthy_state_range = (-1e-9, 1e-9), (-1.0, 1.0)
+        inner.model.opt.timestep, inner.frame_skip = 0.003, 2
+        steps.append(bits(inner.step(np.full(3, 0.4, np.float32))))
+    assert steps[0] == steps[1]
 
 
 def test_where_gymnasium_lacks_something_its_own_step_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from diaster.envs import describe_env, make_env
 from diaster.errors import DiasterError
 from diaster.types import EnvSpec
 from diaster.workers import (
-    NICE_COLLECTING,
     NICE_EVALUATING,
     Collectors,
     Evaluators,
@@ -176,7 +175,12 @@ def test_faults_of_environments_side_by_side_are_counted_for_their_seed() -> Non
         collectors.finish()
         for seed, (count, sentence) in enumerate(collectors.faults):
             assert count == 2
-            assert f"seed {seed}'s training (environment 1 of 2) step 13" in sentence
+            assert f"seed {seed}'s training (environment 2 of 2) step 13" in sentence
+        collectors.start([None] * 2, 2, 25)  # the first environment takes 13 of them, the second 12
+        collectors.finish()
+        for count, sentence in collectors.faults:
+            assert count == 3
+            assert "(environment 1 of 2)" in sentence, "of the one that has lost an episode since"
     finally:
         collectors.close()
 
@@ -252,7 +256,7 @@ def test_auto_collects_one_environment_here_and_takes_other_processes_on_more_th
     taken: list[int] = []
 
     def pretend(*arguments: Any) -> None:
-        assert arguments[7] == (NICE_EVALUATING if taken else NICE_COLLECTING)  # who collects was made first
+        assert arguments[7] == (NICE_EVALUATING if taken else 0)  # who collects was made first
         taken.append(arguments[5])
 
     monkeypatch.setattr("diaster.workers.WorkerFleet", pretend)
@@ -299,7 +303,7 @@ def test_processes_that_collect_give_way_to_the_learner_and_those_that_evaluate_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("diaster.workers.available_cores", lambda: 3)
-    place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), IMPORTS, 1)
+    place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), IMPORTS, 1, is_beside_gpu=True)
     users = [make_collectors(place), make_evaluators(place)]
     try:
         levels = [os.getpriority(os.PRIO_PROCESS, 0)]

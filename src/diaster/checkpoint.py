@@ -216,11 +216,11 @@ class CheckpointWriter:
 
 
 def read_checkpoint(
-    directory: Path, settings: str, n_seeds: int, capacity: int, most: int
+    directory: Path, settings: str, n_seeds: int, capacity: int, most: int, as_begun: str | None = None
 ) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that is whole, and what was wrong with newer ones. None where there is none at all.
 
-    `most` is how large a file of it can be.
+    `most` is how large a file of it can be; `as_begun` the same settings as a version with fewer of them wrote them.
     """
     refuse_link(directory)
     complaints: list[str] = []
@@ -236,7 +236,7 @@ def read_checkpoint(
                 f"'{directory}' holds a checkpoint of version {manifest.version}, and this diaster reads version "
                 f"{VERSION}; resume it with the diaster that wrote it."
             )
-        if manifest.settings != _checksum(settings.encode()):
+        if manifest.settings not in {_checksum(text.encode()) for text in (settings, as_begun) if text is not None}:
             raise DiasterError(
                 f"the settings of '{directory.parent}' are not those of its checkpoint; put config.toml back as it was."
             )

@@ -1,4 +1,4 @@
-"""Steps the environment of one seed on the host and hands over finished episodes.
+"""Steps an environment of a seed on the host and hands over finished episodes.
 
 Everything random here is drawn from streams that depend on the seed and the place in the run alone, so it
 makes no difference which seeds are stepped by which process.

@@ -11,17 +11,18 @@ in place, by the gradients of the states; the products are what the step before 
 
 from __future__ import annotations
 
+import warnings
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.experimental import pallas as pl
 
 from diaster.nets import GRU
 
 try:  # deprecated since JAX 0.11
+    from jax.experimental import pallas as pl
     from jax.experimental.pallas.triton import CompilerParams
 except ImportError:
     CompilerParams = None  # type: ignore[assignment, misc]
@@ -58,15 +59,16 @@ class Kernels(NamedTuple):
 def kernels_for(cell: GRU, start: Array) -> Kernels | None:
     """How to compute where JAX computes now; None where the compiler's own loop has to do. start  # [T, V, B]"""
     device: Any = getattr(jax.config, "jax_default_device", None) or jax.devices()[0]
+    device = jax.devices(device)[0] if isinstance(device, str) else device
     how = Kernels()
-    if getattr(device, "platform", device) != "gpu" or not fits(cell, start, how):
+    if device.platform != "gpu" or not fits(cell, start, how):
         return None
     forms: GRU = jax.tree.map(_form, cell)
-    return how if _can_be_compiled(forms, start.shape[1:], how) else None
+    return how if _can_be_compiled(forms, start.shape[1:], how, device) else None
 
 
 @cache
-def _can_be_compiled(cell: GRU, ways_and_rows: tuple[int, ...], how: Kernels) -> bool:
+def _can_be_compiled(cell: GRU, ways_and_rows: tuple[int, ...], how: Kernels, device: Any) -> bool:
     """Whether two steps can be. Which GPUs Pallas knows, and what it says of others, depends on the version of JAX."""
     n_ways, n_rows = ways_and_rows
 
@@ -76,7 +78,13 @@ def _can_be_compiled(cell: GRU, ways_and_rows: tuple[int, ...], how: Kernels) ->
 
     try:
         jax.jit(jax.grad(total)).lower(cell).compile()
-    except Exception:
+    except Exception as error:  # the compiler's, or Pallas's own; they differ from version to version
+        why = " ".join(str(error).split())[:200]
+        warnings.warn(
+            f"kernels for long rows cannot be compiled for '{device}' ({type(error).__name__}: {why}); they are walked "
+            "by the compiler's own loop, in 32 bits, which takes longer and rounds otherwise.",
+            stacklevel=2,
+        )
         return False
     return True
 

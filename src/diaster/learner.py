@@ -71,10 +71,8 @@ class Learner:
         capacity: int,
         batch_size: int,
         device: jax.Device,
-        envs: int = 1,
     ) -> None:
         self._decomposer, self._agent, self._spec = decomposer, agent, spec
-        self._large_block = (envs + 1) * spec.horizon  # rows; a chunk in which every environment ends a long episode
         self._batch_size, self._device = batch_size, device
         # While fewer steps are stored than a chunk's updates look at, a CPU saves time by computing the reward of each
         # once. A branch among several seeds would be both of its sides; on an accelerator rewards cost next to nothing.
@@ -118,9 +116,10 @@ class Learner:
         rows = max(sum(episode.length + 1 for episode in of_seed) for of_seed in episodes)
         if rows == 0:
             return None
-        # Two sizes, because each is compiled: what most chunks need, and what a chunk that ends a long episode needs.
+        # Few sizes, because each is compiled: what most chunks need, what a chunk that ends a long episode needs, and
+        # more only where several environments end theirs.
         n_rows = SMALL_BLOCK
-        while n_rows < rows or SMALL_BLOCK < n_rows < self._large_block:
+        while n_rows < rows or SMALL_BLOCK < n_rows < 2 * self._spec.horizon:
             n_rows *= 2
         blocks = [
             make_block(list(of_seed), n_rows, n_rows // 2, self._spec.obs_dim, self._spec.action_dim)

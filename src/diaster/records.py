@@ -301,6 +301,11 @@ def read_config(path: Path) -> RunConfig:
     return config
 
 
+def read_settings(path: Path) -> str:
+    """The text of a run's settings as it was written when the run began."""
+    return read_bytes(path / CONFIG, MOST_CONFIG_BYTES).decode(errors="replace")
+
+
 def read_metadata(path: Path) -> dict[str, Any]:
     """What a run directory says of how it was made."""
     file, content = path / METADATA, b""

@@ -29,7 +29,7 @@ from diaster.files import Form, check_tensors, damaged, tensor_bytes
 from diaster.interruption import Interruption
 from diaster.learner import Learner, LearnerSnapshot, LearnerState, net_arrays, nets_of, sound_nets
 from diaster.machine import check_memory, describe_machine, differences, find_devices, use_compilation_cache
-from diaster.records import CONFIG, DONE, Row, RunWriter, free_directory, read_config
+from diaster.records import CONFIG, DONE, Row, RunWriter, free_directory, read_config, read_settings
 from diaster.registry import check_pair, make_agent, make_decomposer
 from diaster.replay import refill_store, store_bytes
 from diaster.report import Progress, Reporter, Silent, make_reporter
@@ -154,13 +154,15 @@ class Trainer:
         self._learner: Learner | ShardedLearner
 
         def make_learner(seeds: Sequence[int], device: jax.Device) -> Learner:
-            return Learner(decomposer, agent, spec, seeds, capacity, config.learner.batch_size, device, config.envs)
+            return Learner(decomposer, agent, spec, seeds, capacity, config.learner.batch_size, device)
 
         if len(devices) > 1:
             self._learner = ShardedLearner(make_learner, config.seeds, devices)
         else:
             self._learner = make_learner(config.seeds, devices[0])
-        place = Place(spec, agent.acting, config.seeds, config.imports, config.workers, handling)
+        # A CPU that learns leaves collecting what it needs; a GPU that learns waits for every launch.
+        is_beside = devices[0].platform != "cpu"
+        place = Place(spec, agent.acting, config.seeds, config.imports, config.workers, handling, is_beside)
         self._collectors = make_collectors(place, config.envs)
         self._due: DueEvaluation | None = None
         n_seeds = len(config.seeds)
@@ -214,6 +216,8 @@ class Trainer:
                 self._keep_checkpoint(chunk, before, end)
             if is_evaluated:
                 self._report_faults()
+                if self._checkpoints is not None:
+                    self._settle_checkpoint()
             # The policy that collects next is the one from before this chunk's updates: they run meanwhile.
             policies = None if is_ahead or follows is None else self._acting_policies(learns)
             if follows and policies and is_early:
@@ -270,7 +274,12 @@ class Trainer:
         directory = self._writer.path / DIRECTORY
         expected = {name: (leaf.shape, leaf.dtype) for name, leaf in self._learner.snapshot().arrays.items()}
         checkpoint, complaints = read_checkpoint(
-            directory, write_toml(config), n_seeds, self._capacity, self._largest_part(expected)
+            directory,
+            write_toml(config),
+            n_seeds,
+            self._capacity,
+            self._largest_part(expected),
+            as_begun=read_settings(self._writer.path),
         )
         for complaint in complaints:
             self._reporter.warn(f"a checkpoint could not be used, an older one is taken: {complaint}")
@@ -522,7 +531,7 @@ class Trainer:
         if idle:
             self._reporter.warn(
                 f"seed{'s' * (len(idle) > 1)} {', '.join(map(str, idle))} finished fewer than two episodes and never "
-                "learnt; give more --steps or a shorter --horizon."
+                "learnt; give more --steps, fewer --envs or a shorter --horizon."
             )
 
     def _progress(self, end: int) -> Progress:
@@ -576,6 +585,8 @@ def resolve(config: RunConfig) -> tuple[RunConfig, EnvSpec]:
     if steps == "auto":
         own = PAPER_TASKS[config.env].warmup_steps if config.env in PAPER_TASKS else 5000
         steps = max(1, min(own, config.steps // 10))
+        if config.envs > 1:  # side by side, episodes that last as long as they may all end then
+            steps = max(steps, min(config.envs * horizon, config.steps // 2))
     resolved = dataclasses.replace(config, horizon=horizon, warmup_steps=steps)
     validate(resolved)
     check_pair(config.agent, spec)

@@ -45,7 +45,8 @@ from diaster.types import EnvSpec, Episode, EvaluationEpisode
 
 MANY_CORES = 8
 MOST_BESIDE = 4  # processes that share the evaluation of a seed
-# How far processes give way to the one that learns, on whose launches a device waits. Nobody waits for evaluations.
+# How far processes give way: those that collect to the one that launches learning on a GPU, and those that evaluate,
+# for which nobody waits, to both.
 NICE_COLLECTING, NICE_EVALUATING = 5, 15
 
 
@@ -188,7 +189,7 @@ class WorkerFleet:
         imports: Sequence[str],
         n: int,
         parts: Sequence[Part] | None = None,
-        niceness: int = NICE_COLLECTING,
+        niceness: int = 0,
     ) -> None:
         self._shares = [list(range(first, len(seeds), n)) for first in range(n)]
         self._n_envs = len(seeds)
@@ -270,6 +271,7 @@ class Collectors:
         self._fleet, self._n_seeds, self._n_beside = fleet, n_seeds, n_beside
         self.faults: list[tuple[int, str]] = [(0, "")] * n_seeds
         """How many episodes every seed had lost when the last chunk ended, and what was wrong with one of the last."""
+        self._counts = [[0] * n_beside for _ in range(n_seeds)]  # of every environment
 
     @property
     def can_queue(self) -> bool:
@@ -289,8 +291,10 @@ class Collectors:
         episodes = []
         for position, parts in enumerate(together(self._fleet.finish(), self._n_beside)):
             episodes.append([episode for finished, _ in parts for episode in finished])
-            counts, sentences = zip(*(faults for _, faults in parts), strict=True)
-            self.faults[position] = sum(counts), next(filter(None, sentences), "")
+            counts, before = [count for _, (count, _) in parts], self._counts[position]
+            new = [text for (_, (count, text)), known in zip(parts, before, strict=True) if count > known]
+            self.faults[position] = sum(counts), new[-1] if new else self.faults[position][1]
+            self._counts[position] = counts
         return episodes
 
     def states(self) -> list[CollectorState]:
@@ -302,7 +306,8 @@ class Collectors:
         """Go back to such states, after so many steps of every seed; whether each seed's environments did so."""
         if len(states) != self._n_seeds * self._n_beside:
             raise ValueError(f"{len(states)} states for {self._n_seeds * self._n_beside} environments")
-        self.faults = [(sum(state.faults for state in parts), "") for parts in together(states, self._n_beside)]
+        self._counts = [[state.faults for state in parts] for parts in together(states, self._n_beside)]
+        self.faults = [(sum(counts), "") for counts in self._counts]
         self._fleet.start(Request("restore", states, 0, n_steps))
         return [all(parts) for parts in together(self._fleet.finish(), self._n_beside)]
 
@@ -380,6 +385,7 @@ class Place(NamedTuple):
     imports: Sequence[str] = ()
     workers: int | str = "auto"
     handling: Handling = ORDINARY
+    is_beside_gpu: bool = False
 
 
 def make_collectors(place: Place, n_beside: int = 1) -> Collectors:
@@ -388,7 +394,8 @@ def make_collectors(place: Place, n_beside: int = 1) -> Collectors:
     n_workers = _number_of_processes(place, n_envs, available_cores() - 1)
     if place.workers == "auto" and n_envs == 1:
         n_workers = 0  # collecting in one environment is hidden behind learning
-    return Collectors(_make_fleet(place, n_workers, n_beside), len(place.seeds), n_beside)
+    niceness = NICE_COLLECTING if place.is_beside_gpu else 0
+    return Collectors(_make_fleet(place, n_workers, n_beside, niceness), len(place.seeds), n_beside)
 
 
 def make_evaluators(place: Place) -> Evaluators:
@@ -401,8 +408,8 @@ def make_evaluators(place: Place) -> Evaluators:
     return Evaluators(fleet, place.handling.retries, n_beside)
 
 
-def _make_fleet(place: Place, n_workers: int, n_beside: int, niceness: int = NICE_COLLECTING) -> Fleet:
-    spec, policy, seeds, imports, _, handling = place
+def _make_fleet(place: Place, n_workers: int, n_beside: int, niceness: int) -> Fleet:
+    spec, policy, seeds, imports, _, handling, _ = place
     parts = [Part(number, n_beside) for _ in seeds for number in range(n_beside)]
     of_envs = shared(seeds, n_beside)
     if n_workers == 0:
