@@ -281,6 +281,21 @@ def test_settings_that_were_changed_after_the_checkpoint_are_refused(half: Path)
         resume_training(half, Silent())
 
 
+def test_a_run_that_was_begun_before_there_were_as_many_settings_goes_on(half: Path, halves: tuple[Path, Any]) -> None:
+    path = half / CONFIG
+    begun = path.read_text()
+    fewer = begun.replace("envs = 1\n", "", 1)
+    assert fewer != begun
+    path.write_text(fewer)
+    for number in generations(half / DIRECTORY):
+        manifest = half / DIRECTORY / f"manifest-{number}.json"
+        body = json.loads(manifest.read_text())["body"]
+        body["settings"] = checkpoint._checksum(fewer.encode())
+        text = json.dumps(body, sort_keys=True)
+        manifest.write_text(json.dumps({"sha256": checkpoint._checksum(text.encode()), "body": body}))
+    assert learnt_bytes(resume_training(half, Silent())) == halves[1]
+
+
 @pytest.mark.parametrize("name", ["../outside.safetensors", "/etc/passwd", "state-1.safetensors/../x", "lock"])
 def test_a_manifest_that_names_other_files_is_refused(half: Path, name: str) -> None:
     for number in generations(half / DIRECTORY):

@@ -290,6 +290,14 @@ def test_the_decomposer_is_owed_the_updates_of_the_warm_up() -> None:
     assert updates_due(config.learner, 0) == 0
 
 
+@pytest.mark.parametrize(("envs", "steps", "warmup_steps"), [(1, 300, 30), (5, 300, 50), (9, 120, 60)])
+def test_environments_side_by_side_warm_up_until_each_can_have_ended_an_episode(
+    envs: int, steps: int, warmup_steps: int
+) -> None:
+    config = build_config(env="Toy-v0", **{**SMALL, "warmup_steps": "auto", "steps": steps, "envs": envs})
+    assert resolve(config)[0].warmup_steps == warmup_steps
+
+
 def test_chunks_meet_the_warm_up_and_the_last_step() -> None:
     config, _ = resolve(build_config(env="Toy-v0", **{**SMALL, "warmup_steps": 50, "steps": 130}))
     assert chunk_ends(config) == [40, 50, 80, 120, 130]
