@@ -236,7 +236,7 @@ def read_checkpoint(
                 f"'{directory}' holds a checkpoint of version {manifest.version}, and this diaster reads version "
                 f"{VERSION}; resume it with the diaster that wrote it."
             )
-        if manifest.settings not in {_checksum(text.encode()) for text in (settings, as_begun) if text is not None}:
+        if manifest.settings not in [_checksum(text.encode()) for text in (settings, as_begun) if text is not None]:
             raise DiasterError(
                 f"the settings of '{directory.parent}' are not those of its checkpoint; put config.toml back as it was."
             )
