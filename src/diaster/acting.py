@@ -40,7 +40,7 @@ def mlp(layers: HostLayers, x: FloatArray) -> FloatArray:
     """The ReLU perceptron of `nets.mlp`, in NumPy."""
     for number, (weight, bias) in enumerate(layers, 1):
         x = np.dot(x, weight)  # takes less time to be called than @
-        x += bias
+        np.add(x, bias, out=x)
         if number < len(layers):
             np.maximum(x, 0.0, out=x)
     return np.asarray(x, np.float32)
