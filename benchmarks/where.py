@@ -3,6 +3,7 @@
     python benchmarks/where.py loop --seeds 20 --steps 20000 --count-from 12000      # ms per chunk in each part
     python benchmarks/where.py kernels agent --seeds 5                               # per update, by JAX's profiler
     python benchmarks/where.py kernels decomposer --preset paper --updates 5
+    python benchmarks/where.py collect --env Hopper-v5                               # microseconds per step, untrained
 
 Parts of the loop lie within each other: what waits in one is counted in the one that called it as well.
 """
@@ -15,15 +16,20 @@ import json
 import tempfile
 import time
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from diaster import evaluations, training, workers
+from diaster.acting import HostParameters
 from diaster.bench import random_episode
+from diaster.collect import Collector
 from diaster.config import build_config
+from diaster.envs import make_env
 from diaster.learner import Learner
 from diaster.machine import use_compilation_cache
 from diaster.registry import make_agent, make_decomposer
@@ -136,10 +142,37 @@ def kernels(arguments: argparse.Namespace) -> None:
         print(f"{len(each) / n:8.2f} x {np.mean(each):8.2f} us = {sum(each) / n:9.2f} us per update  {name[:90]}")
 
 
+def collect(arguments: argparse.Namespace) -> None:
+    """A step collected by one process with a policy as it is at first; and with the environment's step as it comes."""
+    config, spec = training.resolve(build_config(env=arguments.env, steps=300_000))
+    agent = make_agent(config, spec)
+    layers, exploration = agent.policy(agent.init(jax.random.key(0), spec))
+    policy = HostParameters(tuple((np.asarray(w), np.asarray(b)) for w, b in layers), float(exploration))
+
+    def plain() -> Any:
+        env = make_env(spec.id, spec.horizon)
+        vars(env.unwrapped).pop("step", None)  # what `lean.py` has put there, if anything
+        return env
+
+    makers = {"as it is here": partial(make_env, spec.id, spec.horizon), "with Gymnasium's own step": plain}
+    for name, make in makers.items():
+        collector, times = Collector(make, spec, agent.acting, 0), []
+        with threadpool_limits(limits=1, user_api="blas"):
+            for chunk in range(6):
+                start = time.perf_counter()
+                collector.collect(policy, chunk, arguments.steps)
+                times.append(time.perf_counter() - start)
+        print(f"{1e6 * min(times) / arguments.steps:8.1f} us per step, {name}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     of_loop, of_kernels = commands.add_parser("loop"), commands.add_parser("kernels")
+    of_collect = commands.add_parser("collect")
+    of_collect.add_argument("--env", default="Hopper-v5")
+    of_collect.add_argument("--steps", type=int, default=2000)
+    of_collect.set_defaults(run=collect)
     for command in (of_loop, of_kernels):
         command.add_argument("--env", default="Hopper-v5")
         command.add_argument("--seeds", type=int, default=1)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from double_precision import float64, sigmoid, to_float64
+from double_precision import assert_same_states, float64, sigmoid, to_float64
 from jax.test_util import check_grads
 
 from diaster import gru, nets
@@ -45,16 +45,8 @@ def naive_gru(cell: nets.GRU, inputs, start):
 
 @pytest.mark.parametrize("n_steps", [1, 12])
 def test_the_gru_scan_equals_the_equations_step_by_step_with_resets_anywhere(n_steps):
-    rng = np.random.default_rng(n_steps)
-    inputs = rng.normal(size=(n_steps, 4, INPUTS)) * 2.0
-    start = rng.random((n_steps, 4)) < 0.3
-    start[:, 0] = False  # a row without any flag
-    start[:, 1] = True  # a row of segments of one step
-    with float64():
-        cell = to_float64(gru_init(jax.random.key(0), INPUTS, HIDDEN))
-        states = np.asarray(gru_scan(cell, jnp.asarray(inputs), jnp.asarray(start)))
-    assert states.dtype == np.float64
-    np.testing.assert_allclose(states, naive_gru(cell, inputs, start), rtol=0, atol=1e-12)
+    cell = gru_init(jax.random.key(0), INPUTS, HIDDEN)
+    assert_same_states(gru_scan, naive_gru, cell, n_steps)
 
 
 @pytest.mark.parametrize("n_steps", [1, 2, 12])

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from double_precision import float64, sigmoid, to_float64
+from double_precision import assert_same_states, float64, sigmoid
 
 from diaster import acting, nets
 
@@ -158,16 +158,8 @@ def naive_lstm(cell: nets.LSTM, inputs, start):
 
 @pytest.mark.parametrize("n_steps", [1, 12])
 def test_the_lstm_scan_equals_the_equations_step_by_step_with_resets_anywhere(n_steps):
-    rng = np.random.default_rng(n_steps)
-    inputs = rng.normal(size=(n_steps, 4, INPUTS)) * 2.0
-    start = rng.random((n_steps, 4)) < 0.3
-    start[:, 0] = False  # a row without any flag
-    start[:, 1] = True  # a row of segments of one step
-    with float64():
-        cell = to_float64(lstm_init(jax.random.key(0), INPUTS, HIDDEN))
-        states = np.asarray(lstm_scan(cell, jnp.asarray(inputs), jnp.asarray(start)))
-    assert states.dtype == np.float64
-    np.testing.assert_allclose(states, naive_lstm(cell, inputs, start), rtol=0, atol=1e-12)
+    cell = lstm_init(jax.random.key(0), INPUTS, HIDDEN)
+    assert_same_states(lstm_scan, naive_lstm, cell, n_steps)
 
 
 def test_nothing_crosses_a_reset_of_the_lstm_neither_state_nor_memory():

@@ -92,7 +92,7 @@ class RunConfig:
     horizon: int | Auto = "auto"
     """Longest episode; auto is 1000 for the paper's tasks, else the environment's own limit."""
     warmup_steps: int | Auto = "auto"
-    """Steps of random actions before learning; auto is 5000 (InvertedPendulum 500), at most a tenth of the run."""
+    """Random steps before learning; auto is 5000 (InvertedPendulum 500), at most a tenth; more where envs need them."""
     chunk_steps: int = 200
     """Environment steps per seed between two exchanges with the learner; collection runs one chunk ahead."""
     envs: int = 1
