@@ -36,10 +36,10 @@ from diaster.registry import make_agent, make_decomposer
 from diaster.report import Progress, Silent
 
 PARTS = {
-    training.Trainer: ("_policies_come_first", "_send_back_who_diverged", "_start_evaluation", "_store",
-                       "_keep_checkpoint", "_learn"),
-    evaluations.Evaluations: ("receive", "record"),
-    Learner: ("prepare", "ingest", "policies_later", "frozen", "fit_decomposer", "fit_agent"),
+    training.Trainer: ("_policies_come_first", "_acting_policies", "_take_evaluation", "_store",
+                       "_keep_checkpoint", "_learn", "_report_who_went_back"),
+    evaluations.Evaluations: ("take", "start", "receive", "record"),
+    Learner: ("prepare", "ingest", "keep", "fit_decomposer", "fit_agent", "send_policies"),
     workers.WorkerFleet: ("start", "finish"),
     workers.LocalFleet: ("finish",),
     workers.Evaluators: ("finish",),

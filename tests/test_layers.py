@@ -29,6 +29,7 @@ ORDER = [
     "decompose",
     "agents",
     "registry",
+    "policies",
     "learner",
     "reward_model",
     "shards",

@@ -325,8 +325,8 @@ def test_a_seed_that_is_not_ready_keeps_its_nets() -> None:
 
 
 def test_the_host_acts_with_the_parameters_of_each_seed() -> None:
-    learner = two_seeds()
-    policies, tree = learner.policies(), learner.policy_tree()
+    sent = two_seeds().send_policies()
+    policies, tree = sent.of_seeds, sent.tree
     assert len(policies) == 2
     for seed, policy in enumerate(policies):
         assert isinstance(policy.exploration, float)
@@ -337,38 +337,65 @@ def test_the_host_acts_with_the_parameters_of_each_seed() -> None:
     assert not np.array_equal(policies[0].layers[0][0], policies[1].layers[0][0])
 
 
-def test_policies_that_are_asked_for_later_are_those_of_the_time_before() -> None:
+def test_policies_that_are_read_later_are_those_of_the_time_they_were_sent() -> None:
     learner = two_seeds()
     learner.ingest([[random_episode(np.random.default_rng(seed)) for _ in range(4)] for seed in range(2)])
-    before = learner.policy_tree().layers[0].weight.copy()
-    later = learner.policies_later()
+    before = np.array(learner.state.agent.actor[0].weight)
+    sent = learner.send_policies()
     learner.fit_agent(np.ones(2, bool), 3, 3)
-    for policy, weight, now in zip(later(), before, learner.policies(), strict=True):
+    for policy, weight, now in zip(sent.of_seeds, before, learner.send_policies().of_seeds, strict=True):
         np.testing.assert_array_equal(policy.layers[0][0], weight)
         assert not np.array_equal(now.layers[0][0], weight)
+    assert sent.are_here
 
 
-def test_policies_that_are_not_finite_are_known_by_their_seed() -> None:
-    learner = learner_of(make_counting(label=None), make_sac(SacConfig(hidden=4)), n_seeds=3)
-    assert not learner.policies_are_here()
-    assert learner.policies_are_finite().tolist() == [True] * 3
-    assert learner.policies_are_here()
-    lost = jax.tree.map(lambda leaf: leaf.at[1].set(jnp.inf), learner.state.agent.actor)
+def lose(learner: Learner, seed: int) -> None:
+    """What learning that diverges leaves: a policy that is not finite."""
+    lost = jax.tree.map(lambda leaf: leaf.at[seed].set(jnp.inf), learner.state.agent.actor)
     learner.state = learner.state._replace(agent=learner.state.agent._replace(actor=lost))
-    learner._forget_policies()
-    assert learner.policies_are_finite().tolist() == [True, False, True]
 
 
-def test_frozen_nets_stay_as_they_are_when_learning_goes_on() -> None:
+def nets_of_seeds(learner: Learner) -> list[dict[str, np.ndarray]]:
+    arrays = module.net_arrays(learner.state)
+    return [{name: array[seed] for name, array in arrays.items()} for seed in range(3)]
+
+
+def test_a_seed_whose_policy_is_not_finite_goes_back_to_the_nets_that_were_kept_and_the_others_do_not() -> None:
+    learner = learner_of(make_counting(label=None), make_sac(SacConfig(hidden=4)), n_seeds=3)
+    fill(learner, np.random.default_rng(0), 1, 5, 5, 5)
+    ready = np.ones(3, bool)
+    learner.fit_agent(ready, 0, 1)
+    learner.keep()
+    kept = nets_of_seeds(learner)
+    keys = jax.random.key_data(learner._seed_keys)
+    for times in (1, 2):
+        learner.fit_agent(ready, times, 1)
+        learned = nets_of_seeds(learner)
+        lose(learner, 1)
+        assert learner.send_policies().times_back.tolist() == [0, times, 0]
+        now = nets_of_seeds(learner)
+        for seed, expected in enumerate((learned[0], kept[1], learned[2])):
+            jax.tree.map(np.testing.assert_array_equal, now[seed], expected)
+        other = jax.random.key_data(learner._seed_keys)
+        assert [np.array_equal(*pair) for pair in zip(other, keys, strict=True)] == [True, False, True]
+    sent = learner.send_policies()
+    assert np.isfinite(sent.of_seeds[1].layers[0][0]).all()
+    assert learner.snapshot().times_back == [0, 2, 0]
+
+
+def test_kept_nets_stay_as_they_are_when_learning_goes_on() -> None:
     learner = learner_of(make_counting(label=None), make_sac(SacConfig(hidden=4)))
     fill(learner, np.random.default_rng(0), 1, 5)
-    frozen = learner.frozen()
-    before = module.net_arrays(frozen)
+    learner.keep()
+    frozen = learner.frozen_decomposers()
+    before, decomposers = learner.snapshot(), jax.device_get(frozen)
     learner.fit_agent(READY, 0, 2)
-    after, now = module.net_arrays(frozen), module.net_arrays(learner.state)
-    jax.tree.map(np.testing.assert_array_equal, after, before)
-    assert any(not np.array_equal(now[name], before[name]) for name in before)
-    jax.tree.map(np.testing.assert_array_equal, module.net_arrays(module.nets_of(before, learner.state)), before)
+    after = learner.snapshot()
+    jax.tree.map(np.testing.assert_array_equal, after.good, before.good)
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(frozen), decomposers)
+    assert any(not np.array_equal(after.arrays[name], before.arrays[name]) for name in before.good)
+    nets = module.nets_of(before.good, learner.state)
+    jax.tree.map(np.testing.assert_array_equal, module.net_arrays(nets), before.good)
 
 
 def test_sound_nets_are_the_new_ones_but_of_a_seed_in_which_a_number_is_lost() -> None:

@@ -12,7 +12,7 @@ from toy_methods import make_counting, make_remembering
 
 import diaster
 from diaster import learner as learner_module
-from diaster import registry, training
+from diaster import policies, registry, training
 from diaster.config import METHOD_CONFIGS, build_config
 from diaster.errors import DiasterError
 from diaster.evaluations import POOR_FIT
@@ -80,8 +80,8 @@ class PoliciesFirst:
         self.times = 0
         may_go_ahead = training.Trainer._may_go_ahead
 
-        def come_first(trainer: Any) -> bool:
-            return bool(trainer._learner.policies_are_finite().size)
+        def come_first(trainer: Any, sent: Any) -> bool:
+            return bool(sent.times_back.size)
 
         def counted(trainer: Any, *arguments: Any) -> bool:
             may = may_go_ahead(trainer, *arguments)
@@ -101,6 +101,40 @@ def test_collecting_ahead_of_the_chunk_before_does_not_change_a_byte(
     ahead = train(tmp_path / "ahead", workers=2, **settings)
     assert first.times >= 5
     assert learnt_bytes(here) == learnt_bytes(ahead)
+
+
+def test_learning_is_launched_before_anybody_waits_for_the_learning_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit, send = learner_module.Learner.fit_agent, policies.PoliciesOfLearner.__init__
+    launches: list[None] = []
+    reads: list[tuple[int, int]] = []  # of the policies of so many launches, when so many had been made
+
+    def fit_agent(self: Any, *arguments: Any) -> Any:
+        launches.append(None)
+        return fit(self, *arguments)
+
+    def noted(self: Any, *arguments: Any) -> None:
+        send(self, *arguments)
+        self.number = len(launches)
+
+    def reading(plain: Any) -> property:
+        def read(self: Any) -> Any:
+            reads.append((self.number, len(launches)))
+            return plain(self)
+
+        return property(read)
+
+    monkeypatch.setattr(learner_module.Learner, "fit_agent", fit_agent)
+    monkeypatch.setattr(policies.PoliciesOfLearner, "__init__", noted)
+    for name in ("times_back", "tree"):
+        plain = vars(policies.PoliciesOfLearner)[name].func
+        monkeypatch.setattr(policies.PoliciesOfLearner, name, reading(plain))
+    train(tmp_path / "run", chunk_steps=20, evaluation={"every": 60, "episodes": 1}, method="uniform", agent="ddpg")
+    last = len(launches)
+    assert last > 5
+    assert {of for of, _ in reads} == set(range(last + 1))
+    assert all(made >= min(of + 1, last) for of, made in reads if of > 0), reads
 
 
 def test_a_chunk_that_takes_long_is_not_collected_ahead_so_that_who_stops_need_not_wait_for_two(
@@ -419,7 +453,7 @@ def test_a_seed_that_diverges_again_and_again_ends_the_run_with_a_diagnosis(tmp_
 def test_a_seed_never_goes_back_to_nets_that_have_diverged_already(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    start = training.Trainer._start_evaluation
+    take = training.Trainer._take_evaluation
     poisoned: list[None] = []
 
     def poison_before(self: Any) -> None:
@@ -432,9 +466,9 @@ def test_a_seed_never_goes_back_to_nets_that_have_diverged_already(
                 learner.state.decomposer,
             )
             learner.state = learner.state._replace(decomposer=lost)
-        start(self)
+        take(self)
 
-    monkeypatch.setattr(training.Trainer, "_start_evaluation", poison_before)
+    monkeypatch.setattr(training.Trainer, "_take_evaluation", poison_before)
     run = train(tmp_path / "run")
     assert run.done
     assert sum("diverged" in line for line in capsys.readouterr().err.splitlines()) == 1

@@ -13,13 +13,12 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from diaster.acting import HostParameters
-from diaster.agents import Acting
 from diaster.board import Board
 from diaster.checkpoint import CheckpointWriter
 from diaster.config import RunConfig
 from diaster.errors import DiasterError
 from diaster.evaluate import HeldOut, diagnose, return_statistics
+from diaster.policies import SentPolicies
 from diaster.records import Row, RunWriter
 from diaster.report import Reporter
 from diaster.reward_model import RewardModel, Rewards
@@ -45,13 +44,13 @@ class EvaluationUnderWay(NamedTuple):
     """What is evaluated, while learning goes on."""
 
     due: DueEvaluation
-    policy: Acting  # of every seed, on the host
-    decomposer: Any  # likewise, on the device
+    policies: SentPolicies
+    decomposer: Any  # of every seed, on the device
 
     def tensors(self) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
         """What is recorded of policy and decomposer."""
         return (
-            {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(self.policy)},
+            {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(self.policies.tree)},
             {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(self.decomposer) if is_recorded(name)},
         )
 
@@ -81,6 +80,7 @@ class Evaluations:
         self._config, self._evaluators, self._rewards = config, evaluators, rewards
         self._writer, self._reporter, self._checkpoints, self._board = writer, reporter, checkpoints, board
         self._held_out = [HeldOut(config.evaluation.held_out) for _ in config.seeds]
+        self._taken: EvaluationUnderWay | None = None
         self._under_way: EvaluationUnderWay | None = None
         self._received: ReceivedEvaluation | None = None
         self.count = 0  # that were received
@@ -88,23 +88,27 @@ class Evaluations:
         self.last_rows: Sequence[Row] = []
 
     @property
-    def are_elsewhere(self) -> bool:
-        """Whether other processes step the environments."""
-        return self._evaluators.are_elsewhere
-
-    @property
     def held_out(self) -> HeldOut:
         """Which evaluations are kept to measure the decomposition on: the same for all seeds."""
         return self._held_out[0]
 
-    def start(self, due: DueEvaluation, policies: Sequence[HostParameters], policy: Acting, decomposer: Any) -> None:
-        """Evaluate policies and decomposers; returns at once where it can."""
-        self._evaluators.start(policies, self.count, self._config.evaluation.episodes)
-        self._under_way = EvaluationUnderWay(due, policy, decomposer)
+    def take(self, due: DueEvaluation, policies: SentPolicies, decomposer: Any) -> None:
+        """What is to be evaluated next; waits for nothing but the evaluation before."""
+        self.finish()
+        self._taken = EvaluationUnderWay(due, policies, decomposer)
         send_to_host([leaf for name, leaf in leaf_names(decomposer) if is_recorded(name)])
 
+    def start(self) -> None:
+        """Start with what was taken, if anything was; waits for its policies, and returns at once where it can."""
+        if self._taken is not None:
+            self._under_way, self._taken = self._taken, None
+            policies = self._under_way.policies.of_seeds
+            self._evaluators.start(policies, self.count, self._config.evaluation.episodes)
+
     def finish(self) -> None:
-        """Wait for the evaluation under way, if there is one, and record it."""
+        """Wait for the evaluation that was taken, if one was, and record it."""
+        self.start()
+        self.record()
         self.receive()
         self.record()
 

@@ -17,9 +17,9 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from numpy.typing import NDArray
 
-from diaster.acting import HostParameters
 from diaster.agents import Acting, Agent, Metrics, Transition
 from diaster.decompose import Decomposer
+from diaster.policies import PoliciesOfLearner
 from diaster.replay import (
     EpisodeBlock,
     EpisodeStore,
@@ -50,13 +50,20 @@ class LearnerState(NamedTuple):
 class LearnerSnapshot(NamedTuple):
     """What learning has changed, on the host; the replay is apart, because of its size."""
 
-    arrays: dict[str, NDArray[Any]]
+    arrays: dict[str, NDArray[Any]]  # nets, and labels where there are any
+    good: dict[str, NDArray[Any]]  # the nets that a seed goes back to
+    times_back: list[int]
     label_age: int
 
 
 def stream_key(seed_key: Array, stream: Stream, index: Array | int) -> Array:
     """The key of one use of randomness; nothing has to be carried."""
     return jax.random.fold_in(jax.random.fold_in(seed_key, int(stream)), index)
+
+
+def key_after_going_back(first_key: Array, times: Array) -> Array:
+    """A seed's key: other random numbers each time it has gone back."""
+    return jnp.where(times > 0, jax.random.fold_in(first_key, DIVERGED + times), first_key)
 
 
 class Learner:
@@ -80,6 +87,8 @@ class Learner:
         self._working_form = None if device.platform == "cpu" else agent.working_form
         self._seed_keys = jax.device_put(jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)), device)
         self._first_keys = self._seed_keys
+        self._times_back = jax.device_put(np.zeros(len(seeds), np.int32), device)
+        self._times_relabelled = np.zeros(len(seeds), np.int32)  # for having gone back
         self._inserted = np.zeros(len(seeds), np.int64)  # steps ever inserted, per seed
 
         def init(seed_key: Array) -> tuple[EpisodeStore, LearnerState]:
@@ -92,6 +101,7 @@ class Learner:
         # Drawing weights is done once: compiling that fast matters more than running it fast.
         quick = {"xla_backend_optimization_level": 0} if device.platform == "cpu" else None
         self.store, self.state = jax.jit(each_seed(init), compiler_options=quick)(self._seed_keys)
+        self._good: LearnerState = _copied(self.state)
         # Rewards of single steps are stored for methods that need the history, and for the upper reference alone.
         self.labels: Array | None = None
         if decomposer.label is not None or decomposer.is_hidden_reward:
@@ -105,9 +115,8 @@ class Learner:
         )
         self._fit_agent = jax.jit(self._fit_agents, static_argnums=7, donate_argnums=0, compiler_options=options)
         self._policy_form = jax.tree.flatten(jax.eval_shape(jax.vmap(agent.policy), self.state.agent))
-        self._flat_policy = jax.jit(jax.vmap(self._flat_policy_of_one))
-        self._policy_on_its_way: tuple[Array, Array] | None = None
-        self._policies: Callable[[], list[HostParameters]] | None = None
+        self._send_back = jax.jit(self._send_back_all, donate_argnums=0)
+        self._sent: PoliciesOfLearner | None = None
         self._relabel = jax.jit(self._relabel_all, static_argnums=4, donate_argnums=2)
         self._write_hidden = jax.jit(each_seed(self._write_hidden_one), donate_argnums=1)
 
@@ -130,6 +139,7 @@ class Learner:
 
     def ingest(self, episodes: Sequence[Sequence[Episode]], prepared: EpisodeBlock | None = None) -> None:
         """Store the finished episodes of every seed and let the decomposer see their statistics."""
+        self._relabel_who_went_back()
         block = prepared or self.prepare(episodes)
         if block is None:
             return
@@ -173,7 +183,7 @@ class Learner:
             n_updates,
         )
         self.state = self.state._replace(agent=state)
-        self._forget_policies()
+        self._sent = None
         return dict(metrics)
 
     def renew_labels(self, oldest: int) -> None:
@@ -183,58 +193,22 @@ class Learner:
             self._relabel_from(np.maximum(self._inserted - capacity, 0))
             self._label_age = 0
 
-    def send_policies(self) -> None:
-        """Let the policies set out for the host; they arrive when the learning that is under way has ended."""
-        if self._policy_on_its_way is None:
-            self._policy_on_its_way = self._flat_policy(self.state.agent)
-            for part in reversed(self._policy_on_its_way):  # what is small, and waited for, does not wait for the rest
-                part.copy_to_host_async()
+    def send_policies(self) -> PoliciesOfLearner:
+        """Let the policies set out for the host; they arrive when the learning that is under way has ended.
 
-    def policies_are_here(self) -> bool:
-        """Whether `policies` takes no waiting."""
-        parts: Sequence[Any] = self._policy_on_its_way or ()  # JAX does not tell a type checker of `is_ready`
-        return bool(parts) and all(part.is_ready() for part in parts)
-
-    def policies_are_finite(self) -> NDArray[np.bool_]:
-        """Whether the policy of each seed can act at all. Waits for the learning that is under way.  # [S]"""
-        self.send_policies()
-        assert self._policy_on_its_way is not None
-        return np.asarray(self._policy_on_its_way[1])
-
-    def policies(self) -> list[HostParameters]:
-        """The policy of every seed, on the host. Waits for the learning that is under way."""
-        return self.policies_later()()
-
-    def policies_later(self) -> Callable[[], list[HostParameters]]:
-        """What `policies` would return now, for who asks when the next learning is under way."""
-        if self._policies is None:
-            self.send_policies()
-            assert self._policy_on_its_way is not None
-            self._policies = cache(partial(self._host_policies, self._policy_on_its_way[0]))
-        return self._policies
-
-    def _host_policies(self, flat: Array) -> list[HostParameters]:
-        layers, exploration = self._unflattened(flat)
-        return [
-            HostParameters(
-                tuple((np.asarray(layer.weight[s]), np.asarray(layer.bias[s])) for layer in layers),
-                float(exploration[s]),
+        A seed whose policy has diverged goes back first to the nets that were kept, with other random numbers. That is
+        decided on the device, so that the learning that follows can be given to it before this one has ended. A net
+        that is not finite makes the policy so within an update or two: what it learns from passes it on.
+        """
+        if self._sent is None:
+            self.state, self._seed_keys, self._times_back, flat = self._send_back(
+                self.state, self._good, self._first_keys, self._times_back
             )
-            for s in range(len(self._inserted))
-        ]
+            self._sent = PoliciesOfLearner(flat, self._times_back, self._unflattened)
+        return self._sent
 
-    def _forget_policies(self) -> None:
-        self._policy_on_its_way = self._policies = None
-
-    def policy_tree(self) -> Acting:
-        """The parameters that act, of all seeds, on the host  # [S, …]"""
-        self.send_policies()
-        assert self._policy_on_its_way is not None
-        return self._unflattened(self._policy_on_its_way[0])
-
-    def _unflattened(self, policies: Array) -> Acting:
+    def _unflattened(self, flat: NDArray[Any]) -> Acting:
         leaves, structure = self._policy_form
-        flat = np.asarray(policies)
         ends = np.cumsum([leaf.size // len(flat) for leaf in leaves])
         parts = np.split(flat, ends[:-1], axis=1)
         parameters: Acting = jax.tree.unflatten(
@@ -242,10 +216,13 @@ class Learner:
         )
         return parameters
 
-    def frozen(self) -> LearnerState:
-        """The nets as they are now: a copy on the device, because further learning takes over their memory."""
-        copy: LearnerState = _copied(self.state)
-        return copy
+    def frozen_decomposers(self) -> Any:
+        """As they are now: a copy on the device, because further learning takes over their memory."""
+        return _copied(self.state.decomposer)
+
+    def keep(self) -> None:
+        """Keep the nets as they are now: from here on, seeds that diverge go back to them."""
+        self._good = sound_nets(self.state, self._good)
 
     def decomposer_state(self, position: int) -> Any:
         """The decomposer's state of one seed."""
@@ -254,45 +231,51 @@ class Learner:
     def snapshot(self) -> LearnerSnapshot:
         """Everything learning has changed but the replay, on the host. Waits for the learning that is under way."""
         labels = {} if self.labels is None else {"labels": np.array(self.labels)}
-        return LearnerSnapshot({**net_arrays(self.state), **labels}, self._label_age)
+        times_back = np.asarray(self._times_back).tolist()
+        return LearnerSnapshot(
+            {**net_arrays(self.state), **labels}, net_arrays(self._good), times_back, self._label_age
+        )
 
-    def go_back(self, position: int, nets: LearnerState, attempt: int) -> None:
-        """Put one seed's nets back, and let it draw other random numbers. The others keep every bit."""
-        nets = jax.device_put(nets, self._device)
-        self.state = jax.tree.map(lambda leaf, kept: leaf.at[position].set(kept), self.state, nets)
-        self._forget_policies()
-        self._take_other_keys(position, attempt)
-        if self._decomposer.label is not None and self.labels is not None:
-            kept = np.array(self.labels)
-            self._relabel_from(np.maximum(self._inserted - kept.shape[1], 0))
-            kept[position] = np.asarray(self.labels)[position]
-            self.labels = jax.device_put(kept, self._device)
-
-    def _take_other_keys(self, position: int, attempt: int) -> None:
-        if attempt > 0:
-            key = jax.random.fold_in(self._first_keys[position], DIVERGED + attempt)
-            self._seed_keys = self._seed_keys.at[position].set(key)
-
-    def restore(
-        self, snapshot: LearnerSnapshot, stores: Sequence[EpisodeStore], attempts: Sequence[int] | None = None
-    ) -> None:
-        """Go on from a snapshot and the replay of every seed; `attempts` are the numbers that `go_back` was given."""
-        for position, attempt in enumerate(attempts or ()):
-            self._take_other_keys(position, attempt)
+    def restore(self, snapshot: LearnerSnapshot, stores: Sequence[EpisodeStore]) -> None:
+        """Go on from a snapshot and the replay of every seed."""
         trees = {"state": self.state, "labels": self.labels}
         names = [name for name, _ in leaf_names(trees)]
         leaves = [jax.device_put(snapshot.arrays[name], self._device) for name in names]
         restored = jax.tree.unflatten(jax.tree.structure(trees), leaves)
         self.state, self.labels = restored["state"], restored["labels"]
-        self._forget_policies()
+        self._good = jax.device_put(nets_of(snapshot.good, self._good), self._device)
+        self._times_relabelled = np.array(snapshot.times_back, np.int32)
+        self._times_back = jax.device_put(self._times_relabelled, self._device)
+        self._seed_keys = jax.jit(jax.vmap(key_after_going_back))(self._first_keys, self._times_back)
+        self._sent = None
         self.store = jax.tree.map(lambda *parts: jax.device_put(np.stack(parts), self._device), *stores)
         self._inserted = np.array([int(store.next_step) for store in stores], np.int64)
         self._label_age = snapshot.label_age
 
-    def _flat_policy_of_one(self, state: Any) -> tuple[Array, Array]:
-        """All its parameters as one array, because each array costs a journey from the device."""
-        flat, _ = ravel_pytree(self._agent.policy(state))
-        return flat, jnp.isfinite(flat).all()
+    def _relabel_who_went_back(self) -> None:
+        """Labels are of the nets from before; the host waits to know whose, which only methods with labels pay for."""
+        if self._decomposer.label is None or self.labels is None:
+            return
+        times_back = self.send_policies().times_back
+        went_back = np.flatnonzero(times_back > self._times_relabelled)
+        if len(went_back):
+            kept = np.array(self.labels)
+            self._relabel_from(np.maximum(self._inserted - kept.shape[1], 0))
+            kept[went_back] = np.asarray(self.labels)[went_back]
+            self.labels = jax.device_put(kept, self._device)
+            self._times_relabelled = times_back
+
+    def _send_back_all(
+        self, state: LearnerState, good: LearnerState, first_keys: Array, times_back: Array
+    ) -> tuple[LearnerState, Array, Array, Array]:
+        def flat_policy(agent: Any) -> Array:
+            return ravel_pytree(self._agent.policy(agent))[0]
+
+        is_lost = ~jnp.isfinite(jax.vmap(flat_policy)(state.agent)).all(axis=1)  # [S]
+        state = _with_earlier(is_lost, state, good)
+        times_back = times_back + is_lost
+        keys = jax.vmap(key_after_going_back)(first_keys, times_back)
+        return state, keys, times_back, jax.vmap(flat_policy)(state.agent)
 
     def _ingest_one(self, store: EpisodeStore, state: Any, block: EpisodeBlock) -> tuple[EpisodeStore, Any]:
         store = insert(store, block)
@@ -440,11 +423,17 @@ def _copied(tree: Any) -> Any:
 @jax.jit
 def sound_nets(nets: LearnerState, before: LearnerState) -> LearnerState:
     """The nets; those of a seed in which a number is lost as they were before."""
-    is_nan = [jnp.isnan(leaf.reshape(leaf.shape[0], -1)).any(axis=1) for leaf in jax.tree.leaves(nets)]
-    is_lost = jnp.stack(is_nan).any(axis=0)  # [S]
+    floats = [leaf for leaf in jax.tree.leaves(nets) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    # End to end, because a reduction of each leaf of its own takes seconds to compile.
+    numbers = jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in floats], axis=1)
+    return _with_earlier(jnp.isnan(numbers).any(axis=1), nets, before)
+
+
+def _with_earlier(is_earlier: Array, nets: LearnerState, before: LearnerState) -> LearnerState:
+    """The nets; those of some seeds as they were before."""
 
     def choose(leaf: Array, earlier: Array) -> Array:
-        return jnp.where(is_lost.reshape(-1, *[1] * (leaf.ndim - 1)), earlier, leaf)
+        return jnp.where(is_earlier.reshape(-1, *[1] * (leaf.ndim - 1)), earlier, leaf)
 
     chosen: LearnerState = jax.tree.map(choose, nets, before)
     return chosen

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from diaster.acting import HostParameters
-from diaster.agents import Acting, Metrics
-from diaster.learner import Learner, LearnerSnapshot, LearnerState
+from diaster.agents import Metrics
+from diaster.learner import Learner, LearnerSnapshot
+from diaster.policies import PoliciesOfLearners
 from diaster.replay import EpisodeBlock, EpisodeStore
 from diaster.types import Episode
 
@@ -57,52 +57,38 @@ class ShardedLearner:
         for learner in self.learners:
             learner.renew_labels(oldest)
 
-    def policies(self) -> list[HostParameters]:
-        return self.policies_later()()
+    def send_policies(self) -> PoliciesOfLearners:
+        return PoliciesOfLearners([learner.send_policies() for learner in self.learners])
 
-    def policies_later(self) -> Callable[[], list[HostParameters]]:
-        parts = [learner.policies_later() for learner in self.learners]
-        return lambda: [policy for part in parts for policy in part()]
-
-    def policy_tree(self) -> Acting:
-        tree: Acting = _concatenated([learner.policy_tree() for learner in self.learners])
-        return tree
-
-    def send_policies(self) -> None:
-        for learner in self.learners:
-            learner.send_policies()
-
-    def policies_are_here(self) -> bool:
-        return all(learner.policies_are_here() for learner in self.learners)
-
-    def policies_are_finite(self) -> NDArray[np.bool_]:
-        return np.concatenate([learner.policies_are_finite() for learner in self.learners])
-
-    def frozen(self) -> LearnerState:
+    def frozen_decomposers(self) -> Any:
         """On the first device."""
-        nets: LearnerState = self._together([learner.frozen() for learner in self.learners])
-        return nets
+        return self._together([learner.frozen_decomposers() for learner in self.learners])
+
+    def keep(self) -> None:
+        for learner in self.learners:
+            learner.keep()
 
     def snapshot(self) -> LearnerSnapshot:
         snapshots = [learner.snapshot() for learner in self.learners]
-        return LearnerSnapshot(_concatenated([snapshot.arrays for snapshot in snapshots]), snapshots[0].label_age)
+        return LearnerSnapshot(
+            _concatenated([snapshot.arrays for snapshot in snapshots]),
+            _concatenated([snapshot.good for snapshot in snapshots]),
+            [times for snapshot in snapshots for times in snapshot.times_back],
+            snapshots[0].label_age,
+        )
 
-    def go_back(self, position: int, nets: LearnerState, attempt: int) -> None:
-        learner, span = self._of(position)
-        learner.go_back(position - span.start, nets, attempt)
-
-    def restore(
-        self, snapshot: LearnerSnapshot, stores: Sequence[EpisodeStore], attempts: Sequence[int] | None = None
-    ) -> None:
+    def restore(self, snapshot: LearnerSnapshot, stores: Sequence[EpisodeStore]) -> None:
         for learner, span in self._shares():
-            part = LearnerSnapshot({name: array[span] for name, array in snapshot.arrays.items()}, snapshot.label_age)
-            learner.restore(part, stores[span], None if attempts is None else attempts[span])
+            part = LearnerSnapshot(
+                {name: array[span] for name, array in snapshot.arrays.items()},
+                {name: array[span] for name, array in snapshot.good.items()},
+                snapshot.times_back[span],
+                snapshot.label_age,
+            )
+            learner.restore(part, stores[span])
 
     def _shares(self) -> list[tuple[Learner, slice]]:
         return list(zip(self.learners, self._spans, strict=True))
-
-    def _of(self, position: int) -> tuple[Learner, slice]:
-        return next(share for share in self._shares() if position < share[1].stop)
 
     def _joined(self, metrics: Sequence[Metrics]) -> Metrics:
         """One array for all seeds, on the first device; nobody waits for it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,8 +27,9 @@ from diaster.errors import DiasterError, Stopped, printable
 from diaster.evaluations import DueEvaluation, Evaluations, send_to_host
 from diaster.files import Form, check_tensors, damaged, tensor_bytes
 from diaster.interruption import Interruption
-from diaster.learner import Learner, LearnerSnapshot, LearnerState, net_arrays, nets_of, sound_nets
+from diaster.learner import Learner, LearnerSnapshot
 from diaster.machine import check_memory, describe_machine, differences, find_devices, use_compilation_cache
+from diaster.policies import SentPolicies
 from diaster.records import CONFIG, DONE, Row, RunWriter, free_directory, read_config, read_settings
 from diaster.registry import check_pair, make_agent, make_decomposer
 from diaster.replay import refill_store, store_bytes
@@ -180,7 +181,6 @@ class Trainer:
         self._decomposer_updates = self._agent_updates = 0
         self._faults = [0] * n_seeds  # that have been reported
         self._divergences = [0] * n_seeds
-        self._good: LearnerState = self._learner.frozen()
         self._start = start
         self._first_learning: float | None = None
         self._restored_chunk: int | None = None
@@ -200,42 +200,38 @@ class Trainer:
             learns, is_last = end >= warmup(config), end == config.steps
             follows = None if is_last else (chunk + 1, ends[chunk + 1] - end)  # its number and steps
             is_short = time.perf_counter() - chunk_start < SHORT_CHUNK
-            chunk_start, is_ahead, is_early = time.perf_counter(), False, False
+            chunk_start, is_ahead = time.perf_counter(), False
+            sent = self._learner.send_policies() if learns else None  # of the learning so far, which may not have ended
             if chunk != self._restored_chunk:  # its episodes are in the replay already
-                is_early = learns and self._policies_come_first()
-                if is_early and follows and is_short and self._may_go_ahead(before, end):
-                    self._collectors.start(self._sound_policies(), *follows)
+                is_early = sent is not None and self._policies_come_first(sent)
+                if sent and is_early and follows and is_short and self._may_go_ahead(before, end):
+                    self._collectors.start(sent.of_seeds, *follows)
                     is_ahead = True
                 stored = self._learner.prepare(episodes := self._collectors.finish())
-                if learns:
-                    self._send_back_who_diverged()  # before anything is stored
-                self._start_evaluation()  # of the nets as they are before these episodes change their statistics
+                self._take_evaluation()  # of the nets as they are before these episodes change their statistics
                 self._store(episodes, stored)
-            if not is_ahead and chunk != self._restored_chunk:
-                # The environments stand still, and learning has ended, because its policy was waited for.
-                self._keep_checkpoint(chunk, before, end)
+                if not is_ahead:  # the environments stand still
+                    self._keep_checkpoint(chunk, before, end)
             if is_evaluated:
                 self._report_faults()
                 if self._checkpoints is not None:
                     self._settle_checkpoint()
-            # The policy that collects next is the one from before this chunk's updates: they run meanwhile.
-            policies = None if is_ahead or follows is None else self._acting_policies(learns)
-            if follows and policies and is_early:
-                self._collectors.start(policies(), *follows)
-            if self._evaluations.are_elsewhere:
-                self._evaluations.receive(wait=False)  # its rewards go before the learning that is launched now
             if learns:
-                self._learn(end)
-            if follows and policies and not is_early:  # the learner is what everybody waits for, and goes first
-                self._collectors.start(policies(), *follows)
-            if not self._evaluations.are_elsewhere:
-                self._evaluations.receive(wait=False)  # this process steps its environments, beside that learning
-            self._evaluations.record()  # likewise beside it
+                self._learn(end)  # nobody waits yet: the device has this to do when the learning before has ended
+            if follows and not is_ahead:
+                # The policy that collects next is the one from before this chunk's updates: they run meanwhile.
+                self._collectors.start(self._acting_policies(sent), *follows)
+            self._evaluations.start()
+            self._evaluations.record()  # what was received a chunk ago: its rewards were computed before this learning
+            self._evaluations.receive(wait=False)
+            if sent is not None:
+                self._report_who_went_back(sent)
             if is_evaluated:
                 self._due = self._evaluation_due(end)
             self._reporter.advance(self._progress(end))
             before = end
-        self._start_evaluation()
+        self._take_evaluation()
+        self._report_who_went_back(self._learner.send_policies())
         self._evaluations.finish()
         self._warn_of_seeds_that_never_learnt()
         seconds = time.perf_counter() - self._start
@@ -244,10 +240,10 @@ class Trainer:
         self._writer.finish({"wall_seconds": round(seconds, 1), "seconds_to_first_learning": self._first_learning})
         remove_all(self._writer.path / DIRECTORY)
 
-    def _policies_come_first(self) -> bool:
+    def _policies_come_first(self, sent: SentPolicies) -> bool:
         """Wait for the policies or for the episodes of this chunk, and say whether it was the policies that came."""
         while self._collectors.can_queue and not self._collectors.wait(GLANCE_SECONDS):
-            if self._learner.policies_are_here():
+            if sent.are_here:
                 return True
         return False
 
@@ -260,19 +256,18 @@ class Trainer:
             return False
         return self._checkpoints is None or not (self._is_due or self._is_checkpoint_due(before, end))
 
-    def _acting_policies(self, learns: bool) -> Callable[[], list[HostParameters | None]]:
-        """As they are now, of those that have learnt; the others act at random."""
-        if not learns:
-            return lambda: [None] * len(self._config.seeds)
-        self._send_back_who_diverged()
-        policies, ready = self._learner.policies_later(), self._ready
-        return lambda: [policy if is_ready else None for policy, is_ready in zip(policies(), ready, strict=True)]
+    def _acting_policies(self, sent: SentPolicies | None) -> list[HostParameters | None]:
+        """Of those that can learn; the others act at random."""
+        if sent is None:
+            return [None] * len(self._config.seeds)
+        return [policy if is_ready else None for policy, is_ready in zip(sent.of_seeds, self._ready, strict=True)]
 
     def restore(self) -> None:
         """Go back to the last checkpoint; a run that was cut off before its first one begins anew."""
         config, n_seeds = self._config, len(self._config.seeds)
         directory = self._writer.path / DIRECTORY
-        expected = {name: (leaf.shape, leaf.dtype) for name, leaf in self._learner.snapshot().arrays.items()}
+        fresh = self._learner.snapshot()
+        expected = {name: (leaf.shape, leaf.dtype) for name, leaf in fresh.arrays.items()}
         checkpoint, complaints = read_checkpoint(
             directory,
             write_toml(config),
@@ -286,7 +281,7 @@ class Trainer:
         if checkpoint is None:
             return
         try:
-            self._take_up(checkpoint, expected)
+            self._take_up(checkpoint, expected, list(fresh.good))
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             if isinstance(error, DiasterError):
                 raise
@@ -297,7 +292,7 @@ class Trainer:
         rings = len(self._config.seeds) * store_bytes(self._capacity, self._spec.obs_dim, self._spec.action_dim)
         return 4 * rings + 2 * tensor_bytes(expected) + MOST_UNWRITTEN
 
-    def _take_up(self, checkpoint: Checkpoint, expected: Mapping[str, Form]) -> None:
+    def _take_up(self, checkpoint: Checkpoint, expected: Mapping[str, Form], names: Sequence[str]) -> None:
         config, n_seeds = self._config, len(self._config.seeds)
         directory = self._writer.path / DIRECTORY
         facts, arrays = TrainerFacts(**checkpoint.facts), dict(checkpoint.arrays)
@@ -310,7 +305,6 @@ class Trainer:
             of_seed: dict[str, Any] = {name: arrays.pop(f"collector.{position}.{name}") for name in COLLECTOR_ARRAYS}
             collectors.append(CollectorState(**dict(zip(COLLECTOR_COUNTS, counts, strict=True)), **of_seed))
             self._refuse_another_environment(collectors[-1])
-        names = list(net_arrays(self._good))
         good = {name: arrays.pop(f"good.{name}") for name in names}
         check_tensors(good, {name: expected[name] for name in names}, directory)
         check_tensors(arrays, expected, directory)
@@ -318,8 +312,8 @@ class Trainer:
             refill_store(self._capacity, self._spec.obs_dim, self._spec.action_dim, first, episodes)
             for first, episodes in zip(checkpoint.first, checkpoint.episodes, strict=True)
         ]
-        self._learner.restore(LearnerSnapshot(arrays, facts.label_age), stores, facts.divergences)
-        self._good, self._divergences = nets_of(good, self._good), facts.divergences
+        self._learner.restore(LearnerSnapshot(arrays, good, facts.divergences, facts.label_age), stores)
+        self._divergences = facts.divergences
         are_same = self._collectors.restore(collectors, chunk_ends(config)[facts.chunk])
         for seed, is_same in zip(config.seeds, are_same, strict=True):
             if not is_same:
@@ -387,11 +381,12 @@ class Trainer:
         self._evaluations.finish()
         self._last_checkpoint, self._is_due = time.perf_counter(), False
         collectors = self._collectors.states()
+        self._report_who_went_back(self._learner.send_policies())
         learner = self._learner.snapshot()
         metrics = jax.device_get(self._metrics)
         arrays = {
             **learner.arrays,
-            **{f"good.{name}": array for name, array in net_arrays(self._good).items()},
+            **{f"good.{name}": array for name, array in learner.good.items()},
             **{f"metrics.{n}.{name}": np.array(v) for n, entry in enumerate(metrics) for name, v in entry.items()},
             **{
                 f"collector.{position}.{name}": getattr(state, name)
@@ -405,7 +400,7 @@ class Trainer:
             episodes=self._episodes.tolist(),
             collectors=[[getattr(state, name) for name in COLLECTOR_COUNTS] for state in collectors],
             faults=list(self._faults),
-            divergences=list(self._divergences),
+            divergences=learner.times_back,
             recent_returns=[list(recent) for recent in self._recent_returns],
             evaluations=self._evaluations.count,
             held_out_stride=self._evaluations.held_out.stride,
@@ -476,42 +471,30 @@ class Trainer:
         training_returns = [float(np.mean(recent)) if recent else float("nan") for recent in self._recent_returns]
         return DueEvaluation(end, self._episodes.tolist(), training_returns, metrics, list(self._faults))
 
-    def _start_evaluation(self) -> None:
-        """Evaluate what has been learnt, if that is due. It goes on beside the learning that follows."""
-        if self._due is None:
-            return
-        self._evaluations.finish()
-        due, self._due = self._due, None
-        policies, nets = self._sound_policies(), self._learner.frozen()
-        self._good = sound_nets(nets, self._good)
-        self._evaluations.start(due, policies, self._learner.policy_tree(), nets.decomposer)
+    def _take_evaluation(self) -> None:
+        """If an evaluation is due, take what has been learnt by now; it goes on beside the learning that follows."""
+        if self._due is not None:
+            self._evaluations.take(self._due, self._learner.send_policies(), self._learner.frozen_decomposers())
+            self._learner.keep()
+            self._due = None
 
-    def _sound_policies(self) -> list[HostParameters]:
-        """The policies. A seed whose nets have diverged goes back to the last evaluation, with other random numbers.
+    def _report_who_went_back(self, sent: SentPolicies) -> None:
+        """Say whose nets have diverged; give up where other random numbers do not help. Waits for the policies."""
+        for position, times in enumerate(sent.times_back.tolist()):
+            if times > self._divergences[position]:
+                self._divergences[position] = times
+                self._report_divergence(self._config.seeds[position], times)
 
-        A net that is not finite makes the policy so within an update or two: what it learns from passes it on.
-        """
-        self._send_back_who_diverged()
-        return self._learner.policies()
-
-    def _send_back_who_diverged(self) -> None:
-        """Waits for the learning that is under way."""
-        for position in np.flatnonzero(~self._learner.policies_are_finite()):
-            self._go_back(int(position))
-
-    def _go_back(self, position: int) -> None:
-        self._divergences[position] += 1
-        count, seed = self._divergences[position], self._config.seeds[position]
-        if count > MOST_DIVERGENCES:
+    def _report_divergence(self, seed: int, times: int) -> None:
+        if times > MOST_DIVERGENCES:
             raise DiasterError(
-                f"the nets of seed {seed} have diverged {count} times (NaN or infinite parameters), also with other "
+                f"the nets of seed {seed} have diverged {times} times (NaN or infinite parameters), also with other "
                 "random numbers; lower --learner.learning-rate or --decomposer.learning-rate, or look at the size of "
                 "the environment's observations and returns."
             )
-        self._learner.go_back(position, jax.tree.map(lambda leaf: leaf[position], self._good), count)
         self._reporter.warn(
             f"the nets of seed {seed} have diverged (NaN or infinite parameters); it goes back to its last evaluation "
-            f"with other random numbers, for the {ordinal(count)} time of at most {MOST_DIVERGENCES}."
+            f"with other random numbers, for the {ordinal(times)} time of at most {MOST_DIVERGENCES}."
         )
 
     def _report_faults(self) -> None:

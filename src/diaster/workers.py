@@ -332,11 +332,6 @@ class Evaluators:
         self._fleet, self._retries, self._n_beside = fleet, retries, n_beside
         self._request: Request | None = None
 
-    @property
-    def are_elsewhere(self) -> bool:
-        """Whether other processes step the environments."""
-        return self._fleet.can_queue
-
     def start(self, policies: Sequence[HostParameters], evaluation: int, n_episodes: int) -> None:
         """Evaluate every seed's policy; returns at once where it can."""
         self._request = Request("evaluate", shared(policies, self._n_beside), evaluation, n_episodes)
