@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 
 from diaster.interruption import SIGNALS
@@ -21,12 +21,15 @@ PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 
 
 def start_child(
-    module: str, variables: Mapping[str, str] | None = None, output: int | None = None
+    module: str,
+    variables: Mapping[str, str] | None = None,
+    output: int | None = None,
+    handles: Sequence[int] = (),
 ) -> tuple[subprocess.Popen[bytes], Connection]:
     """Run `python -m module`, which talks to us through what `line_to_the_parent` gives it.
 
     Not by multiprocessing: a user's script needs no `__main__` guard. What it prints goes to `output`, an open file, if
-    one is given.
+    one is given; it knows `handles`, open ones, by the same numbers.
     """
     ours, theirs = socket.socketpair()
     # BLAS reads these when it is loaded. One observation is too little work for more than one thread, and with another
@@ -38,7 +41,7 @@ def start_child(
     lasts = threading.current_thread() is threading.main_thread()
     process = subprocess.Popen(
         [sys.executable, "-m", module, str(theirs.fileno()), "lasts" if lasts else "may end"],
-        pass_fds=[theirs.fileno()],
+        pass_fds=[theirs.fileno(), *handles],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=output,
