@@ -36,9 +36,9 @@ from diaster.registry import make_agent, make_decomposer
 from diaster.report import Progress, Silent
 
 PARTS = {
-    training.Trainer: ("_policies_come_first", "_acting_policies", "_take_evaluation", "_store",
+    training.Trainer: ("_start_evaluation", "_store",
                        "_keep_checkpoint", "_learn", "_report_who_went_back"),
-    evaluations.Evaluations: ("take", "start", "receive", "record"),
+    evaluations.Evaluations: ("start", "receive", "settle"),
     Learner: ("prepare", "ingest", "keep", "fit_decomposer", "fit_agent", "send_policies"),
     workers.WorkerFleet: ("start", "finish"),
     workers.LocalFleet: ("finish",),

@@ -31,7 +31,7 @@ HANGING_WORKER = """
     def hang():
         collectors = make_collectors(Place(spec_of("{env}"), TANH_GAUSSIAN, (0,), ("toy_envs",), 1))
         collectors.states()
-        collectors.start([None], 0, 13)
+        collectors.start(lambda: [None], 0, 13)
         print("now", flush=True)
         collectors.finish()
     """

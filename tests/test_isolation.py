@@ -85,7 +85,7 @@ def test_fleets_of_isolated_environments_collect_the_same_episodes(workers: int)
     for handling in (Handling(), Handling(isolate=True)):
         fleet = make_collectors(Place(spec, TANH_GAUSSIAN, (0, 4), IMPORTS, workers, handling))
         try:
-            fleet.start([None, None], 0, 25)
+            fleet.start(lambda: [None, None], 0, 25)
             answers.append([episode.obs.tobytes() for of_seed in fleet.finish() for episode in of_seed])
         finally:
             fleet.close()

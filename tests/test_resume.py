@@ -18,7 +18,7 @@ import jax
 import numpy as np
 import pytest
 from test_cli import run as command
-from test_training import EVERY_METHOD, PoliciesFirst, learnt_bytes, small
+from test_training import EVERY_METHOD, Ahead, learnt_bytes, small
 
 from diaster import checkpoint, training, workers
 from diaster import learner as learner_module
@@ -115,10 +115,10 @@ def test_a_run_that_was_cut_off_ends_with_the_same_bytes(tmp_path: Path, case: s
 def test_a_run_that_collects_ahead_can_be_cut_off_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"seeds": 2, "chunk_steps": 11, "checkpoint_every": 44, **QUICK}
     whole = run_training(config_of(**settings), tmp_path / "whole", Silent())
-    first = PoliciesFirst(monkeypatch)
+    noted = Ahead(monkeypatch)
     with pytest.raises(Stopped):
         run_training(config_of(workers=2, **settings), tmp_path / "half", StoppingAt(165))
-    assert first.times >= 5
+    assert noted.times >= 5
     assert learnt_bytes(resume_training(tmp_path / "half", Silent())) == learnt_bytes(whole)
 
 

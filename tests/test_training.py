@@ -73,22 +73,18 @@ def test_the_number_of_workers_does_not_change_a_byte(tmp_path: Path) -> None:
     assert learnt_bytes(here) == learnt_bytes(there)
 
 
-class PoliciesFirst:
-    """Lets the policies always be there before the episodes are; notes how often the next chunk was begun ahead."""
+class Ahead:
+    """Notes how often the next chunk was asked for ahead of the end of this one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.times = 0
         may_go_ahead = training.Trainer._may_go_ahead
-
-        def come_first(trainer: Any, sent: Any) -> bool:
-            return bool(sent.times_back.size)
 
         def counted(trainer: Any, *arguments: Any) -> bool:
             may = may_go_ahead(trainer, *arguments)
             self.times += may
             return may
 
-        monkeypatch.setattr(training.Trainer, "_policies_come_first", come_first)
         monkeypatch.setattr(training.Trainer, "_may_go_ahead", counted)
 
 
@@ -97,9 +93,9 @@ def test_collecting_ahead_of_the_chunk_before_does_not_change_a_byte(
 ) -> None:
     settings = {"seeds": 2, "chunk_steps": 20, "method": "uniform", "agent": "ddpg"}  # quick to compile
     here = train(tmp_path / "here", **settings)
-    first = PoliciesFirst(monkeypatch)
+    noted = Ahead(monkeypatch)
     ahead = train(tmp_path / "ahead", workers=2, **settings)
-    assert first.times >= 5
+    assert noted.times >= 5
     assert learnt_bytes(here) == learnt_bytes(ahead)
 
 
@@ -140,10 +136,10 @@ def test_learning_is_launched_before_anybody_waits_for_the_learning_before_it(
 def test_a_chunk_that_takes_long_is_not_collected_ahead_so_that_who_stops_need_not_wait_for_two(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = PoliciesFirst(monkeypatch)
+    noted = Ahead(monkeypatch)
     monkeypatch.setattr(training, "SHORT_CHUNK", 0.0)
     train(tmp_path / "run", workers=1, steps=160, method="uniform", agent="ddpg")
-    assert first.times == 0
+    assert noted.times == 0
 
 
 def test_how_a_total_is_spread_over_the_hidden_step_rewards_does_not_change_a_byte(tmp_path: Path) -> None:
@@ -436,11 +432,11 @@ def test_a_seed_that_diverges_while_it_collects_ahead_does_not_change_a_byte_of_
     runs = []
     for name, workers in (("here", 0), ("ahead", 2)):
         with monkeypatch.context() as patch:
-            first = PoliciesFirst(patch) if workers else None
+            noted = Ahead(patch)
             poison(1, 3, patch=patch)
             settings = {"seeds": 2, "chunk_steps": 20, "method": "uniform", "agent": "ddpg"}
             runs.append(train(tmp_path / name, workers=workers, **settings))
-    assert first is not None and first.times >= 5
+    assert noted.times >= 5
     assert learnt_bytes(runs[0]) == learnt_bytes(runs[1])
 
 
@@ -453,7 +449,7 @@ def test_a_seed_that_diverges_again_and_again_ends_the_run_with_a_diagnosis(tmp_
 def test_a_seed_never_goes_back_to_nets_that_have_diverged_already(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    take = training.Trainer._take_evaluation
+    start = training.Trainer._start_evaluation
     poisoned: list[None] = []
 
     def poison_before(self: Any) -> None:
@@ -466,9 +462,9 @@ def test_a_seed_never_goes_back_to_nets_that_have_diverged_already(
                 learner.state.decomposer,
             )
             learner.state = learner.state._replace(decomposer=lost)
-        take(self)
+        start(self)
 
-    monkeypatch.setattr(training.Trainer, "_take_evaluation", poison_before)
+    monkeypatch.setattr(training.Trainer, "_start_evaluation", poison_before)
     run = train(tmp_path / "run")
     assert run.done
     assert sum("diverged" in line for line in capsys.readouterr().err.splitlines()) == 1

@@ -1,5 +1,6 @@
 import os
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def answer(fleet: Fleet, *requests: Request) -> list:
     answers = []
     try:
         for request in requests:
-            fleet.start(request)
+            fleet.start(lambda request=request: request)
             answers.append(fleet.finish())
     finally:
         fleet.close()
@@ -50,7 +51,8 @@ def collected(collectors: Collectors, *chunks: tuple[Any, int, int]) -> list:
     answers = []
     try:
         for chunk in chunks:
-            collectors.start(*chunk)
+            policies, number, n_steps = chunk
+            collectors.start(lambda policies=policies: policies, number, n_steps)
             answers.append(collectors.finish())
     finally:
         collectors.close()
@@ -149,7 +151,7 @@ def test_environments_side_by_side_go_back_to_where_they_stood() -> None:
     place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, 0)
     collectors, others = make_collectors(place, 3), make_collectors(place._replace(workers=2), 3)
     try:
-        collectors.start([None] * 3, 0, 46)
+        collectors.start(lambda: [None] * 3, 0, 46)
         collectors.finish()
         states = collectors.states()
         assert [len(state.action) for state in states] == [6, 5, 5] * 3
@@ -157,7 +159,7 @@ def test_environments_side_by_side_go_back_to_where_they_stood() -> None:
             others.restore(states[1:], 46)
         assert others.restore(states, 46) == [True] * 3
         for one in (collectors, others):
-            one.start([None] * 3, 1, 20)
+            one.start(lambda: [None] * 3, 1, 20)
         assert flat(others.finish()) == flat(collectors.finish())
     finally:
         collectors.close()
@@ -168,15 +170,15 @@ def test_faults_of_environments_side_by_side_are_counted_for_their_seed() -> Non
     handling = Handling(retries=9)
     collectors = make_collectors(Place(spec_of("ToyNan-v0"), TANH_GAUSSIAN, (0, 1), IMPORTS, 0, handling), 2)
     try:
-        collectors.start([None] * 2, 0, 13)
+        collectors.start(lambda: [None] * 2, 0, 13)
         collectors.finish()
         assert [count for count, _ in collectors.faults] == [0, 0]
-        collectors.start([None] * 2, 1, 14)
+        collectors.start(lambda: [None] * 2, 1, 14)
         collectors.finish()
         for seed, (count, sentence) in enumerate(collectors.faults):
             assert count == 2
             assert f"seed {seed}'s training (environment 2 of 2) step 13" in sentence
-        collectors.start([None] * 2, 2, 25)  # the first environment takes 13 of them, the second 12
+        collectors.start(lambda: [None] * 2, 2, 25)  # the first environment takes 13 of them, the second 12
         collectors.finish()
         for count, sentence in collectors.faults:
             assert count == 3
@@ -187,7 +189,7 @@ def test_faults_of_environments_side_by_side_are_counted_for_their_seed() -> Non
 
 def test_closing_a_fleet_ends_its_processes() -> None:
     fleet = WorkerFleet(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, Handling(), IMPORTS, 1)
-    fleet.start(Request("collect", [None] * 3, 0, 5))
+    fleet.start(lambda: Request("collect", [None] * 3, 0, 5))
     fleet.finish()
     fleet.close()
     assert [process.returncode for process in fleet._processes] == [0]
@@ -204,7 +206,7 @@ def test_a_request_to_a_dead_worker_is_the_same_sentence() -> None:
     try:
         fleet._processes[0].kill()
         fleet._processes[0].wait()
-        fleet.start(Request("collect", [None], 0, 5))
+        fleet.start(lambda: Request("collect", [None], 0, 5))
         with pytest.raises(DiasterError, match=r"ended unexpectedly \(exit code -9\)"):
             fleet.finish()
     finally:
@@ -238,8 +240,8 @@ def test_an_environment_that_is_registered_by_a_function_runs_in_this_process(
     [
         (2, 3, 1, 0, 0),
         (2, 1, 3, 0, 0),
-        (8, 1, 1, 0, 4),
-        (8, 1, 4, 4, 4),
+        (8, 1, 1, 0, 5),
+        (8, 1, 4, 4, 5),
         (8, 3, 1, 3, 6),
         (3, 5, 1, 2, 1),
         (16, 5, 1, 5, 15),
@@ -257,6 +259,11 @@ def test_auto_collects_one_environment_here_and_takes_other_processes_on_more_th
 
     def pretend(*arguments: Any) -> None:
         assert arguments[7] == (NICE_EVALUATING if taken else 0)  # who collects was made first
+        if taken:
+            shares = [range(first, len(arguments[2]), arguments[5]) for first in range(arguments[5])]
+            of_seeds = [{arguments[2][position] for position in share} for share in shares]
+            in_how_many = [sum(seed in share for share in of_seeds) for seed in range(seeds)]
+            assert min(in_how_many) > 1 or arguments[5] == 1, "nobody's episodes are all in one process"
         taken.append(arguments[5])
 
     monkeypatch.setattr("diaster.workers.WorkerFleet", pretend)
@@ -271,7 +278,7 @@ def test_a_fleet_says_when_its_answer_takes_no_more_waiting() -> None:
     fleet = WorkerFleet(spec_of("Toy-v0"), TANH_GAUSSIAN, (0, 1), Handling(), IMPORTS, 2)
     try:
         assert not fleet.wait(0.0)
-        fleet.start(Request("collect", [None] * 2, 0, 5))
+        fleet.start(lambda: Request("collect", [None] * 2, 0, 5))
         while not fleet.wait(1.0):  # ends, or the test hangs
             pass
         assert fleet.wait(0.0)
@@ -293,10 +300,45 @@ def test_requests_that_wait_for_a_worker_are_answered_in_their_order_with_the_sa
     try:
         assert fleet.can_queue
         for request in requests:
-            fleet.start(request)
+            fleet.start(lambda request=request: request)
         assert flat([fleet.finish() for _ in requests]) == flat(here)
     finally:
         fleet.close()
+
+
+def test_what_is_asked_may_have_to_be_waited_for_and_nobody_else_waits(random_parameters: Callable) -> None:
+    spec, [parameters] = spec_of("Toy-v0"), [[random_parameters(3, 4, seed) for seed in SEEDS]]
+    are_there = threading.Event()
+
+    def policies() -> list[Any]:
+        are_there.wait()
+        return parameters
+
+    collectors = make_collectors(Place(spec, TANH_GAUSSIAN, SEEDS, IMPORTS, 2))
+    try:
+        collectors.start(lambda: [None] * 3, 0, 20)
+        collectors.start(policies, 1, 20)
+        first = collectors.finish()
+        are_there.set()
+        second = collectors.finish()
+    finally:
+        collectors.close()
+    place = Place(spec, TANH_GAUSSIAN, SEEDS, IMPORTS, 0)
+    assert flat([first, second]) == flat(collected(make_collectors(place), ([None] * 3, 0, 20), (parameters, 1, 20)))
+
+
+def test_policies_that_never_come_are_the_error_of_who_waits_for_the_episodes() -> None:
+    def policies() -> list[Any]:
+        raise RuntimeError("the device is lost")
+
+    for workers in (0, 1):
+        collectors = make_collectors(Place(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), IMPORTS, workers))
+        try:
+            collectors.start(policies, 0, 20)
+            with pytest.raises(RuntimeError, match="the device is lost"):
+                collectors.finish()
+        finally:
+            collectors.close()
 
 
 def test_processes_that_collect_give_way_to_the_learner_and_those_that_evaluate_to_both(
@@ -309,7 +351,7 @@ def test_processes_that_collect_give_way_to_the_learner_and_those_that_evaluate_
         levels = [os.getpriority(os.PRIO_PROCESS, 0)]
         for user in users:
             assert isinstance(user._fleet, WorkerFleet)
-            user._fleet.start(Request("state", [None]))
+            user._fleet.start(lambda: Request("state", [None]))
             user._fleet.finish()
             levels.append(os.getpriority(os.PRIO_PROCESS, user._fleet._processes[0].pid))
         assert levels == sorted(set(levels)) or levels[0] > 10, "19 is the most there is"
@@ -325,7 +367,7 @@ def evaluation(env_id: str, parameters: list[Any], n_beside: int, n_episodes: in
     fleet = WorkerFleet(spec_of(env_id), TANH_GAUSSIAN, seeds, Handling(retries=retries), IMPORTS, 2, parts)
     evaluators = Evaluators(fleet, retries, n_beside)
     try:
-        evaluators.start(parameters, 3, n_episodes)
+        evaluators.start(lambda: parameters, 3, n_episodes)
         return evaluators.finish()
     finally:
         evaluators.close()
@@ -362,7 +404,7 @@ def test_a_script_without_a_main_guard_can_use_workers(tmp_path: Path, python: C
         print("once")
         spec = describe_env(make_env("Toy-v0", 10), "Toy-v0", 10)
         collectors = make_collectors(Place(spec, TANH_GAUSSIAN, (0, 1), ("toy_envs",), 2))
-        collectors.start([None, None], 0, 20)
+        collectors.start(lambda: [None, None], 0, 20)
         print([len(episodes) for episodes in collectors.finish()])
         collectors.close()
         """

@@ -7,6 +7,7 @@ where it is due; its rows are written when it is done.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -80,9 +81,9 @@ class Evaluations:
         self._config, self._evaluators, self._rewards = config, evaluators, rewards
         self._writer, self._reporter, self._checkpoints, self._board = writer, reporter, checkpoints, board
         self._held_out = [HeldOut(config.evaluation.held_out) for _ in config.seeds]
-        self._taken: EvaluationUnderWay | None = None
         self._under_way: EvaluationUnderWay | None = None
-        self._received: ReceivedEvaluation | None = None
+        self._recorder = ThreadPoolExecutor(max_workers=1)
+        self._recording: Future[tuple[list[Row], DiasterError | None]] | None = None
         self.count = 0  # that were received
         self.warned = False
         self.last_rows: Sequence[Row] = []
@@ -92,25 +93,18 @@ class Evaluations:
         """Which evaluations are kept to measure the decomposition on: the same for all seeds."""
         return self._held_out[0]
 
-    def take(self, due: DueEvaluation, policies: SentPolicies, decomposer: Any) -> None:
-        """What is to be evaluated next; waits for nothing but the evaluation before."""
+    def start(self, due: DueEvaluation, policies: SentPolicies, decomposer: Any) -> None:
+        """Evaluate policies, which may be on their way, and decomposers. Waits for the evaluation before this one."""
         self.finish()
-        self._taken = EvaluationUnderWay(due, policies, decomposer)
+        self._evaluators.start(lambda: policies.of_seeds, self.count, self._config.evaluation.episodes)
+        self._under_way = EvaluationUnderWay(due, policies, decomposer)
         send_to_host([leaf for name, leaf in leaf_names(decomposer) if is_recorded(name)])
 
-    def start(self) -> None:
-        """Start with what was taken, if anything was; waits for its policies, and returns at once where it can."""
-        if self._taken is not None:
-            self._under_way, self._taken = self._taken, None
-            policies = self._under_way.policies.of_seeds
-            self._evaluators.start(policies, self.count, self._config.evaluation.episodes)
-
     def finish(self) -> None:
-        """Wait for the evaluation that was taken, if one was, and record it."""
-        self.start()
-        self.record()
+        """Wait for the evaluation under way, if there is one, until it is recorded."""
+        self.settle()
         self.receive()
-        self.record()
+        self.settle()
 
     def receive(self, wait: bool = True) -> None:
         """Take in the episodes of the evaluation under way; without `wait`, only where that takes no waiting."""
@@ -124,25 +118,35 @@ class Evaluations:
         self._report_lost_episodes(under_way.due.step, finished)
         kept = [held_out.add(self.count, of) for held_out, of in zip(self._held_out, finished, strict=True)]
         self.count += 1
-        self._received = ReceivedEvaluation(under_way, finished, kept, self._rewards.start(under_way.decomposer, kept))
+        rewards = self._rewards.start(under_way.decomposer, kept)
+        # By a thread: rewards come when the learning has ended that is under way, and files take a while to be safe.
+        received = ReceivedEvaluation(under_way, finished, kept, rewards)
+        self._recording = self._recorder.submit(self._record, received)
 
-    def record(self) -> None:
-        """Judge and record the evaluation that was received, if one was."""
-        received, self._received = self._received, None
-        if received is None:
+    def settle(self, wait: bool = True) -> None:
+        """Report the evaluation that was received, if one was, and recorded; without `wait`, if it is by now."""
+        if self._recording is None or not (wait or self._recording.done()):
             return
-        self.last_rows = rows = self._rows(received)
-        try:
-            self._writer.record(rows, *received.under_way.tensors())
-        except DiasterError as error:
-            self._reporter.warn(f"results could not be written, the run goes on and tries again later: {error}")
+        (rows, failure), self._recording = self._recording.result(), None
+        self.last_rows = rows
+        if failure is not None:
+            self._reporter.warn(f"results could not be written, the run goes on and tries again later: {failure}")
         self._reporter.evaluated(rows)
-        self._warn_of_poor_fit(received.under_way.due.step, rows)
+        self._warn_of_poor_fit(rows)
         if self._board is not None:
             try:
                 self._board.add(rows)
             except DiasterError as error:
                 self._reporter.warn(f"TensorBoard's files have to wait for the next evaluation: {error}")
+
+    def _record(self, received: ReceivedEvaluation) -> tuple[list[Row], DiasterError | None]:
+        """Judge and record an evaluation: its rows, and why they could not be written if so."""
+        rows = self._rows(received)
+        try:
+            self._writer.record(rows, *received.under_way.tensors())
+        except DiasterError as error:
+            return rows, error
+        return rows, None
 
     def restore(
         self,
@@ -158,8 +162,9 @@ class Evaluations:
             held_out.restore(stride, {number: of[position] for number, of in episodes.items()})
 
     def close(self) -> None:
-        """End the processes that evaluate."""
+        """End the processes that evaluate; wait for what is being written."""
         self._evaluators.close()
+        self._recorder.shutdown(wait=True)
 
     def _rows(self, received: ReceivedEvaluation) -> list[Row]:
         due, rewards = received.under_way.due, received.rewards()
@@ -187,7 +192,8 @@ class Evaluations:
                     "episodes to faults of its environment."
                 )
 
-    def _warn_of_poor_fit(self, end: int, rows: Sequence[Row]) -> None:
+    def _warn_of_poor_fit(self, rows: Sequence[Row]) -> None:
+        end = rows[0]["step"]
         fits = [row["fit_r2"] for row in rows if row["fit_r2"] == row["fit_r2"]]
         is_late = end >= LATE * self._config.steps
         is_fitted = self._config.decomposer.updates > 0

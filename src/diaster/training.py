@@ -17,7 +17,6 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from diaster.acting import HostParameters
 from diaster.board import BOARD, Board
 from diaster.checkpoint import DIRECTORY, Checkpoint, CheckpointWriter, Snapshot, read_checkpoint, remove_all
 from diaster.collect import CollectorState, Handling
@@ -39,11 +38,10 @@ from diaster.run import Run
 from diaster.schedule import chunk_ends, crosses, ring_rows, updates_due, warmup
 from diaster.shards import ShardedLearner
 from diaster.types import EnvSpec, Episode
-from diaster.workers import Place, make_collectors, make_evaluators
+from diaster.workers import Place, Policies, make_collectors, make_evaluators
 
 MOST_DIVERGENCES = 3
 CHECKPOINT_SECONDS = 300.0
-GLANCE_SECONDS = 0.001  # how often to look whether the policies or the episodes are there
 SHORT_CHUNK = 2.0  # seconds; who asks a run to stop has to wait for two of these at most
 MOST_UNWRITTEN = 512 << 20  # bytes of the replay that wait on the host for the next checkpoint
 COLLECTOR_COUNTS, COLLECTOR_ARRAYS = CollectorState._fields[:3], CollectorState._fields[3:]
@@ -180,7 +178,8 @@ class Trainer:
         self._metrics: list[dict[str, Any]] = []
         self._decomposer_updates = self._agent_updates = 0
         self._faults = [0] * n_seeds  # that have been reported
-        self._divergences = [0] * n_seeds
+        self._divergences = [0] * n_seeds  # that have been reported
+        self._sent: deque[SentPolicies] = deque()  # of which they have not been yet
         self._start = start
         self._first_learning: float | None = None
         self._restored_chunk: int | None = None
@@ -193,7 +192,7 @@ class Trainer:
         before = ends[first - 1] if first > 0 else 0
         self._reporter.start(config, self._spec, before)
         if self._restored_chunk is None:
-            self._collectors.start([None] * len(config.seeds), 0, ends[0])
+            self._collectors.start(self._acting_policies(None), 0, ends[0])
         chunk_start = time.perf_counter()
         for chunk, end in enumerate(ends[first:], first):
             is_evaluated = end == config.steps or crosses(config.evaluation.every, before, end)
@@ -201,14 +200,13 @@ class Trainer:
             follows = None if is_last else (chunk + 1, ends[chunk + 1] - end)  # its number and steps
             is_short = time.perf_counter() - chunk_start < SHORT_CHUNK
             chunk_start, is_ahead = time.perf_counter(), False
-            sent = self._learner.send_policies() if learns else None  # of the learning so far, which may not have ended
+            sent = self._learner.send_policies() if learns else None  # of the learning so far, which may be under way
             if chunk != self._restored_chunk:  # its episodes are in the replay already
-                is_early = sent is not None and self._policies_come_first(sent)
-                if sent and is_early and follows and is_short and self._may_go_ahead(before, end):
-                    self._collectors.start(sent.of_seeds, *follows)
+                if sent and follows and is_short and self._may_go_ahead(before, end):
+                    self._collectors.start(self._acting_policies(sent), *follows)
                     is_ahead = True
                 stored = self._learner.prepare(episodes := self._collectors.finish())
-                self._take_evaluation()  # of the nets as they are before these episodes change their statistics
+                self._start_evaluation()  # of the nets as they are before these episodes change their statistics
                 self._store(episodes, stored)
                 if not is_ahead:  # the environments stand still
                     self._keep_checkpoint(chunk, before, end)
@@ -217,21 +215,21 @@ class Trainer:
                 if self._checkpoints is not None:
                     self._settle_checkpoint()
             if learns:
-                self._learn(end)  # nobody waits yet: the device has this to do when the learning before has ended
+                self._learn(end)  # the device has this to do as soon as the learning before has ended
             if follows and not is_ahead:
                 # The policy that collects next is the one from before this chunk's updates: they run meanwhile.
                 self._collectors.start(self._acting_policies(sent), *follows)
-            self._evaluations.start()
-            self._evaluations.record()  # what was received a chunk ago: its rewards were computed before this learning
+            self._evaluations.settle(wait=False)
             self._evaluations.receive(wait=False)
             if sent is not None:
-                self._report_who_went_back(sent)
+                self._sent.append(sent)
+            self._report_who_went_back(wait=False)
             if is_evaluated:
                 self._due = self._evaluation_due(end)
             self._reporter.advance(self._progress(end))
             before = end
-        self._take_evaluation()
-        self._report_who_went_back(self._learner.send_policies())
+        self._start_evaluation()
+        self._report_who_went_back()
         self._evaluations.finish()
         self._warn_of_seeds_that_never_learnt()
         seconds = time.perf_counter() - self._start
@@ -240,27 +238,21 @@ class Trainer:
         self._writer.finish({"wall_seconds": round(seconds, 1), "seconds_to_first_learning": self._first_learning})
         remove_all(self._writer.path / DIRECTORY)
 
-    def _policies_come_first(self, sent: SentPolicies) -> bool:
-        """Wait for the policies or for the episodes of this chunk, and say whether it was the policies that came."""
-        while self._collectors.can_queue and not self._collectors.wait(GLANCE_SECONDS):
-            if sent.are_here:
-                return True
-        return False
-
     def _may_go_ahead(self, before: int, end: int) -> bool:
         """Whether the next chunk may be collected without a halt at the end of this one, where its state could be kept.
 
-        The policies are known already; it makes no difference to them when they are sent.
+        It makes no difference to the policies when they are asked for.
         """
-        if self._interruption.signal is not None or not self._ready.all():
+        if not self._collectors.can_queue or self._interruption.signal is not None or not self._ready.all():
             return False
         return self._checkpoints is None or not (self._is_due or self._is_checkpoint_due(before, end))
 
-    def _acting_policies(self, sent: SentPolicies | None) -> list[HostParameters | None]:
-        """Of those that can learn; the others act at random."""
+    def _acting_policies(self, sent: SentPolicies | None) -> Policies:
+        """Of those that can learn; the others act at random. Whoever calls what is returned waits for them."""
         if sent is None:
-            return [None] * len(self._config.seeds)
-        return [policy if is_ready else None for policy, is_ready in zip(sent.of_seeds, self._ready, strict=True)]
+            return lambda: [None] * len(self._config.seeds)
+        ready = self._ready
+        return lambda: [policy if can else None for policy, can in zip(sent.of_seeds, ready, strict=True)]
 
     def restore(self) -> None:
         """Go back to the last checkpoint; a run that was cut off before its first one begins anew."""
@@ -381,7 +373,7 @@ class Trainer:
         self._evaluations.finish()
         self._last_checkpoint, self._is_due = time.perf_counter(), False
         collectors = self._collectors.states()
-        self._report_who_went_back(self._learner.send_policies())
+        self._report_who_went_back()
         learner = self._learner.snapshot()
         metrics = jax.device_get(self._metrics)
         arrays = {
@@ -471,19 +463,22 @@ class Trainer:
         training_returns = [float(np.mean(recent)) if recent else float("nan") for recent in self._recent_returns]
         return DueEvaluation(end, self._episodes.tolist(), training_returns, metrics, list(self._faults))
 
-    def _take_evaluation(self) -> None:
-        """If an evaluation is due, take what has been learnt by now; it goes on beside the learning that follows."""
+    def _start_evaluation(self) -> None:
+        """If an evaluation is due, evaluate what has been learnt by now, beside the learning that follows."""
         if self._due is not None:
-            self._evaluations.take(self._due, self._learner.send_policies(), self._learner.frozen_decomposers())
+            self._evaluations.start(self._due, self._learner.send_policies(), self._learner.frozen_decomposers())
             self._learner.keep()
             self._due = None
 
-    def _report_who_went_back(self, sent: SentPolicies) -> None:
-        """Say whose nets have diverged; give up where other random numbers do not help. Waits for the policies."""
-        for position, times in enumerate(sent.times_back.tolist()):
-            if times > self._divergences[position]:
-                self._divergences[position] = times
-                self._report_divergence(self._config.seeds[position], times)
+    def _report_who_went_back(self, wait: bool = True) -> None:
+        """Say whose nets have diverged; give up where other random numbers do not help. With `wait`, up to now."""
+        if wait:
+            self._sent.append(self._learner.send_policies())
+        while self._sent and (wait or self._sent[0].are_here):
+            for position, times in enumerate(self._sent.popleft().times_back.tolist()):
+                if times > self._divergences[position]:
+                    self._divergences[position] = times
+                    self._report_divergence(self._config.seeds[position], times)
 
     def _report_divergence(self, seed: int, times: int) -> None:
         if times > MOST_DIVERGENCES:

@@ -1,21 +1,21 @@
 """Where environments are stepped: in this process, or in worker processes that hold some of them each.
 
 A worker acts with its own copy of the policy for a whole chunk, so there is one message per chunk and not one
-per step. It can be given the next request before it has answered the last one, and then never waits. Workers are
-started as `python -m diaster.workers`, not by multiprocessing: a user's script needs no `__main__` guard, and no JAX
-is loaded in them. Results do not depend on the number of workers.
+per step. It can be given the next request before it has answered the last one, and then never waits; whoever gives it
+need not wait either, not even for the policies to be there. Workers are started as `python -m diaster.workers`, not by
+multiprocessing: a user's script needs no `__main__` guard, and no JAX is loaded in them. Results do not depend on the
+number of workers.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import queue
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Protocol
@@ -41,13 +41,15 @@ from diaster.collect import (
 from diaster.envs import gym_spec, import_modules, make_env
 from diaster.errors import DiasterError
 from diaster.isolation import IsolatedEnv
+from diaster.parcels import Receiver, Sender, make_memory
 from diaster.types import EnvSpec, Episode, EvaluationEpisode
 
 MANY_CORES = 8
-MOST_BESIDE = 4  # processes that share the evaluation of a seed
+MOST_BESIDE = 5  # environments that share the evaluation of a seed: as many as it has episodes by default
 # How far processes give way: those that collect to the one that launches learning on a GPU, and those that evaluate,
 # for which nobody waits, to both.
 NICE_COLLECTING, NICE_EVALUATING = 5, 15
+GLANCE_SECONDS = 0.5  # how often to look, while waiting for an answer, whether what was to be asked ever was
 
 
 class Job(NamedTuple):
@@ -61,6 +63,7 @@ class Job(NamedTuple):
     handling: Handling
     parts: tuple[Part, ...]  # of those that share the work of a seed, which each is
     niceness: int
+    memory: int | None  # the handle of what it shares with us
 
 
 class Request(NamedTuple):
@@ -77,8 +80,11 @@ class Request(NamedTuple):
     first: int = 0
 
 
+Policies = Callable[[], Sequence[HostParameters | None]]  # of every seed, from whoever waits until they are there
+
+
 class Fleet(Protocol):
-    """The environments of all seeds, one or more of each. `start` returns at once where it can; `finish` waits."""
+    """The environments of all seeds, one or more of each. `start` returns at once; `finish` waits."""
 
     @property
     def can_queue(self) -> bool:
@@ -87,7 +93,8 @@ class Fleet(Protocol):
     def wait(self, seconds: float) -> bool:
         """Give it so much time at most; returns whether waiting any longer for the oldest answer gains nothing."""
 
-    def start(self, request: Request) -> None: ...
+    def start(self, make_request: Callable[[], Request]) -> None:
+        """Ask for what is asked; that may have to be waited for, which happens in another thread or in `finish`."""
 
     def finish(self) -> list[Any]:
         """The oldest answer that is still due."""
@@ -154,7 +161,7 @@ class LocalFleet:
         if handling.isolate:
             make = isolated(gym_spec(spec.id).to_json(), spec.horizon, imports, handling)
         self._envs = SeedEnvs(make, spec, policy, seeds, handling, parts or [ALL_OF_IT] * len(seeds))
-        self._request: Request | None = None
+        self._make_request: Callable[[], Request] | None = None
 
     @property
     def can_queue(self) -> bool:
@@ -163,15 +170,16 @@ class LocalFleet:
     def wait(self, seconds: float) -> bool:
         return True  # nothing is done before `finish`
 
-    def start(self, request: Request) -> None:
-        self._request = request
+    def start(self, make_request: Callable[[], Request]) -> None:
+        self._make_request = make_request
 
     def finish(self) -> list[Any]:
-        assert self._request is not None
+        assert self._make_request is not None
+        request = self._make_request()
         # The products of one observation are too small to share among threads, and another result with another
         # number of threads would make the run depend on the machine's load.
         with threadpool_limits(limits=1, user_api="blas"):
-            return self._envs.answer(self._request)
+            return self._envs.answer(request)
 
     def close(self) -> None:
         self._envs.close()
@@ -197,46 +205,57 @@ class WorkerFleet:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._connections: list[Connection] = []
         self._answers: list[deque[Any]] = [deque() for _ in self._shares]
-        self._outbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
-        # Policies are large; whoever sends them should not have to wait until they are written.
-        self._sender = threading.Thread(target=self._send_all, daemon=True)
+        self._asked: queue.SimpleQueue[Callable[[], Request] | None] = queue.SimpleQueue()
+        self._n_answers = [0] * n  # that have come from each
+        memory = make_memory()
+        self._failure: Exception | None = None  # of what was to be asked
         env_json = gym_spec(spec.id).to_json()
         for share in self._shares:
-            process, connection = start_child("diaster.workers")
+            process, connection = start_child("diaster.workers", handles=() if memory is None else [memory])
             names = tuple(seeds[position] for position in share)
             theirs = tuple(parts[position] for position in share)
-            connection.send(Job(env_json, spec, tuple(imports), policy.name, names, handling, theirs, niceness))
+            connection.send(Job(env_json, spec, tuple(imports), policy.name, names, handling, theirs, niceness, memory))
             self._processes.append(process)
             self._connections.append(connection)
-        self._sender.start()
+        self._sender = Sender(self._connections, memory)
+        self._thread = threading.Thread(target=self._send_all, daemon=True)
+        self._thread.start()
 
     @property
     def can_queue(self) -> bool:
         return True
 
-    def wait(self, seconds: float | None) -> bool:
-        silent = {c: answers for c, answers in zip(self._connections, self._answers, strict=True) if not answers}
+    def wait(self, seconds: float) -> bool:
+        silent = {c: number for number, c in enumerate(self._connections) if not self._answers[number]}
         for connection in wait(list(silent), seconds) if silent else ():
             assert isinstance(connection, Connection)
+            number = silent[connection]
             try:
-                silent[connection].append(connection.recv())
+                self._answers[number].append(connection.recv())
+                self._n_answers[number] += 1
             except (EOFError, OSError):
-                silent[connection].append(EOFError())
+                self._answers[number].append(EOFError())
         return all(self._answers)
 
-    def start(self, request: Request) -> None:
-        self._outbox.put(request)
+    def start(self, make_request: Callable[[], Request]) -> None:
+        self._asked.put(make_request)
 
     def _send_all(self) -> None:
-        while (request := self._outbox.get()) is not None:
-            for connection, share in zip(self._connections, self._shares, strict=True):
-                parameters = [request.parameters[position] for position in share]
-                with contextlib.suppress(OSError):  # the worker is gone; finish() says so
-                    connection.send(request._replace(parameters=parameters))
+        """A thread's life: to every worker its share of each request, as soon as that is known."""
+        while (make_request := self._asked.get()) is not None:
+            try:
+                request = make_request()
+            except Exception as error:  # the device's, if anybody's; finish() raises it
+                self._failure = error
+                return
+            shares = [[request.parameters[position] for position in share] for share in self._shares]
+            messages = [request._replace(parameters=share) for share in shares]
+            self._sender.send(messages, min(self._n_answers), are_passing=request.kind in ("collect", "evaluate"))
 
     def finish(self) -> list[Any]:
-        while not self.wait(None):
-            pass
+        while not self.wait(GLANCE_SECONDS):
+            if self._failure is not None:
+                raise self._failure
         results: list[Any] = [None] * self._n_envs
         for answers, share, process in zip(self._answers, self._shares, self._processes, strict=True):
             answer = answers.popleft()
@@ -252,8 +271,8 @@ class WorkerFleet:
         return results
 
     def close(self) -> None:
-        self._outbox.put(None)
-        self._sender.join(timeout=1.0)  # it may be writing to a process that reads no more
+        self._asked.put(None)
+        self._thread.join(timeout=1.0)  # it may be writing to a process that reads no more
         for connection in self._connections:
             connection.close()
         for process in self._processes:
@@ -262,6 +281,8 @@ class WorkerFleet:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if not self._thread.is_alive():
+            self._sender.close()
 
 
 class Collectors:
@@ -278,13 +299,9 @@ class Collectors:
         """Whether the next chunk may be started before this one is finished."""
         return self._fleet.can_queue
 
-    def start(self, policies: Sequence[HostParameters | None], chunk: int, n_steps: int) -> None:
-        """Let every seed take so many steps with its policy; returns at once where it can."""
-        self._fleet.start(Request("collect", shared(policies, self._n_beside), chunk, n_steps))
-
-    def wait(self, seconds: float) -> bool:
-        """Whether waiting longer than so gains nothing."""
-        return self._fleet.wait(seconds)
+    def start(self, policies: Policies, chunk: int, n_steps: int) -> None:
+        """Let every seed take so many steps with its policy; returns at once."""
+        self._fleet.start(lambda: Request("collect", shared(policies(), self._n_beside), chunk, n_steps))
 
     def finish(self) -> list[list[Episode]]:
         """The episodes that every seed has finished in the oldest chunk that is still due."""
@@ -299,7 +316,7 @@ class Collectors:
 
     def states(self) -> list[CollectorState]:
         """Where every environment stands, seed by seed."""
-        self._fleet.start(Request("state", [None] * self._n_seeds * self._n_beside))
+        self._fleet.start(lambda: Request("state", [None] * self._n_seeds * self._n_beside))
         return self._fleet.finish()
 
     def restore(self, states: Sequence[CollectorState], n_steps: int) -> list[bool]:
@@ -308,7 +325,7 @@ class Collectors:
             raise ValueError(f"{len(states)} states for {self._n_seeds * self._n_beside} environments")
         self._counts = [[state.faults for state in parts] for parts in together(states, self._n_beside)]
         self.faults = [(sum(counts), "") for counts in self._counts]
-        self._fleet.start(Request("restore", states, 0, n_steps))
+        self._fleet.start(lambda: Request("restore", states, 0, n_steps))
         return [all(parts) for parts in together(self._fleet.finish(), self._n_beside)]
 
     def close(self) -> None:
@@ -330,12 +347,12 @@ class Evaluators:
 
     def __init__(self, fleet: Fleet, retries: int, n_beside: int = 1) -> None:
         self._fleet, self._retries, self._n_beside = fleet, retries, n_beside
-        self._request: Request | None = None
+        self._make_request: Callable[[], Request] | None = None
 
-    def start(self, policies: Sequence[HostParameters], evaluation: int, n_episodes: int) -> None:
-        """Evaluate every seed's policy; returns at once where it can."""
-        self._request = Request("evaluate", shared(policies, self._n_beside), evaluation, n_episodes)
-        self._fleet.start(self._request)
+    def start(self, policies: Policies, evaluation: int, n_episodes: int) -> None:
+        """Evaluate every seed's policy; returns at once."""
+        self._make_request = lambda: Request("evaluate", shared(policies(), self._n_beside), evaluation, n_episodes)
+        self._fleet.start(self._make_request)
 
     def wait(self, seconds: float) -> bool:
         """Whether waiting longer than so gains nothing."""
@@ -353,14 +370,13 @@ class Evaluators:
         self._fleet.close()
 
     def _one_more(self, position: int, numbers: Sequence[int]) -> list[Outcome]:
-        assert self._request is not None
+        assert self._make_request is not None
         [number] = numbers
-        alone = [
-            given if seed == position else None
-            for seed, given in enumerate(self._request.parameters[:: self._n_beside])
-        ]
-        parameters = shared(alone, self._n_beside)
-        self._fleet.start(self._request._replace(parameters=parameters, first=number, amount=number + 1))
+        request = self._make_request()
+        of_seeds = enumerate(request.parameters[:: self._n_beside])
+        alone = shared([given if seed == position else None for seed, given in of_seeds], self._n_beside)
+        again = request._replace(parameters=alone, first=number, amount=number + 1)
+        self._fleet.start(lambda: again)
         return self._gathered()[position]
 
     def _gathered(self) -> list[list[Outcome]]:
@@ -394,12 +410,18 @@ def make_collectors(place: Place, n_beside: int = 1) -> Collectors:
 
 
 def make_evaluators(place: Place) -> Evaluators:
-    """The same to evaluate in. Nothing hides an evaluation, which takes as long as many chunks."""
+    """The same to evaluate in. Nothing hides an evaluation, which takes as long as many chunks.
+
+    The episodes of a seed are shared out among processes also where there is but one for each seed: some policies last
+    a hundred times as long as others, and everybody waits for the process that has most to do.
+    """
     cores, n_seeds = available_cores(), len(place.seeds)
     n_workers = _number_of_processes(place, n_seeds, cores // 2)
-    shares = place.workers == "auto" and n_workers == n_seeds
-    n_beside = max(1, min(cores // n_seeds, MOST_BESIDE)) if shares else 1
-    fleet = _make_fleet(place, n_workers * n_beside, n_beside, NICE_EVALUATING)
+    n_beside = 1
+    if place.workers == "auto" and n_workers > 0:
+        of_each = min(cores // n_seeds, MOST_BESIDE) if n_workers == n_seeds else 0
+        n_workers, n_beside = (n_workers * of_each, of_each) if of_each > 1 else (n_workers, MOST_BESIDE)
+    fleet = _make_fleet(place, n_workers, n_beside, NICE_EVALUATING)
     return Evaluators(fleet, place.handling.retries, n_beside)
 
 
@@ -464,7 +486,8 @@ def serve(connection: Connection) -> None:
         os.nice(job.niceness)
     requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
     # Whoever sends must not have to wait until we have answered: we might be waiting for them to read that answer.
-    threading.Thread(target=_take_requests, args=(connection, requests), daemon=True).start()
+    receiver = Receiver(connection, job.memory)
+    threading.Thread(target=_take_requests, args=(receiver, requests), daemon=True).start()
     envs: SeedEnvs | None = None
     try:
         while (request := requests.get()) is not None:
@@ -486,10 +509,10 @@ def serve(connection: Connection) -> None:
             envs.close()
 
 
-def _take_requests(connection: Connection, requests: queue.SimpleQueue[Request | None]) -> None:
+def _take_requests(receiver: Receiver, requests: queue.SimpleQueue[Request | None]) -> None:
     try:
         while True:
-            requests.put(connection.recv())
+            requests.put(receiver.receive())
     except (EOFError, OSError):
         requests.put(None)  # training is over
 
