@@ -37,6 +37,7 @@ def checkpoint_milliseconds() -> list[float]:
     took, write = [], Trainer._write_checkpoint
 
     def timed(self: Trainer, chunk: int) -> None:
+        self._learner.snapshot()  # the learning under way has to end in any case before there are policies again
         start = time.perf_counter()
         write(self, chunk)
         took.append((time.perf_counter() - start) * 1e3)

@@ -383,6 +383,27 @@ def test_a_seed_whose_policy_is_not_finite_goes_back_to_the_nets_that_were_kept_
     assert learner.snapshot().times_back == [0, 2, 0]
 
 
+def test_labels_of_a_seed_that_went_back_are_those_of_the_nets_it_went_back_to() -> None:
+    learner = learner_of(make_counting(), make_sac(SacConfig(hidden=4)), n_seeds=3)
+    fill(learner, np.random.default_rng(0), 1, 5, 5, 5)
+    ready = np.ones(3, bool)
+    learner.fit_decomposer(ready, 0, 2)
+    learner.renew_labels(0)
+    learner.keep()  # a label is the number of updates of who gave it
+    learner.fit_decomposer(ready, 2, 3)
+    learner.renew_labels(0)
+    learner.fit_agent(ready, 0, 1)
+    lose(learner, 1)
+    learner.send_policies()
+    assert [set(learner.labels[seed, live_places(learner, seed)].tolist()) for seed in range(3)] == [{5.0}] * 3
+    learner.ingest([[], [], []])
+    assert [set(learner.labels[seed, live_places(learner, seed)].tolist()) for seed in range(3)] == [
+        {5.0},
+        {2.0},
+        {5.0},
+    ]
+
+
 def test_kept_nets_stay_as_they_are_when_learning_goes_on() -> None:
     learner = learner_of(make_counting(label=None), make_sac(SacConfig(hidden=4)))
     fill(learner, np.random.default_rng(0), 1, 5)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from multiprocessing.connection import Pipe
@@ -88,6 +90,20 @@ def test_arrays_stay_as_they_are_until_their_message_is_done_with(ends: Ends) ->
     assert same(receivers[0].receive(), message(990, 50))
 
 
+def test_a_slot_is_used_again_as_soon_as_its_message_is_done_with_and_no_earlier(memory: int) -> None:
+    sender, receivers = connected(memory)
+    line, received = Line((sender, receivers)), []
+    for number in range(4 * SLOTS):  # exactly one too few is done with: the oldest slot is still read
+        received.append(line.exchange(round_of(number, 50), max(0, number - SLOTS)))
+        for earlier in range(max(0, number - SLOTS), number + 1):
+            assert all(map(same, received[earlier], round_of(earlier, 50)))
+    for number in range(4 * SLOTS, 8 * SLOTS):  # and exactly as many as it takes
+        sender.send(round_of(number, 50), number - SLOTS + 1)
+        spans = [receiver._connection.recv()[1] for receiver in receivers]
+        assert all(spans)
+    sender.close()
+
+
 def test_messages_larger_than_the_first_arrive_too(ends: Ends) -> None:
     line, kept = Line(ends), []
     for number, size in enumerate((10, 10, 4000, 4000, 5000, 5000, 20_000, 20_000, 10, 1)):
@@ -126,6 +142,26 @@ def test_what_is_received_cannot_be_written_to_where_it_is_shared(memory: int) -
     with pytest.raises(ValueError, match="read-only"):
         receivers[0].receive()["weights"][0][:] = 1.0
     sender.close()
+
+
+def test_what_cannot_be_laid_out_goes_through_the_connection(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(27, "File too large")
+
+    monkeypatch.setattr(parcels.os, "ftruncate", refuse)
+    line = Line(connected(memory))
+    for number in range(3):
+        assert all(map(same, line.exchange(round_of(number), number), round_of(number)))
+
+
+def test_the_memory_never_takes_the_number_of_a_standard_handle(memory: int) -> None:
+    script = (
+        "import os; os.close(0); from diaster.parcels import make_memory; handle = make_memory(); "
+        "print(handle > 2, os.path.exists('/proc/self/fd/0'))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
+    os.close(memory)
 
 
 def test_a_receiver_that_is_gone_keeps_nothing_from_the_others(ends: Ends) -> None:

@@ -205,8 +205,9 @@ def test_a_run_that_goes_on_with_other_cores_or_versions_says_that_its_bytes_may
     ]
 
 
+@pytest.mark.parametrize("settings", [{}, {"decomposer": {"reward_source": "difference", "relabel_every": 1000}}])
 def test_a_seed_that_went_back_before_the_run_was_cut_off_keeps_its_random_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
     fit = learner_module.Learner.fit_agent
 
@@ -219,10 +220,10 @@ def test_a_seed_that_went_back_before_the_run_was_cut_off_keeps_its_random_numbe
 
     monkeypatch.setattr(learner_module.Learner, "fit_agent", poisoned)
     reporter = Copying(tmp_path)
-    whole = run_training(config_of(), tmp_path / "whole", reporter)
+    whole = run_training(config_of(**settings), tmp_path / "whole", reporter)
     assert sum("diverged" in sentence for sentence in reporter.warnings) == 1
     with pytest.raises(Stopped):
-        run_training(config_of(), tmp_path / "half", StoppingAt(165))
+        run_training(config_of(**settings), tmp_path / "half", StoppingAt(165))
     assert learnt_bytes(resume_training(tmp_path / "half", Silent())) == learnt_bytes(whole)
 
 

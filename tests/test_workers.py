@@ -270,7 +270,7 @@ def test_auto_collects_one_environment_here_and_takes_other_processes_on_more_th
     monkeypatch.setattr("diaster.workers.LocalFleet", lambda *_: taken.append(0))
     place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS, "auto")
     make_collectors(place, envs)
-    make_evaluators(place)
+    make_evaluators(place, 5)
     assert taken == [workers, evaluators]
 
 
@@ -341,12 +341,78 @@ def test_policies_that_never_come_are_the_error_of_who_waits_for_the_episodes() 
             collectors.close()
 
 
+@pytest.mark.parametrize("episodes", [1, 2, 3, 5, 10])
+@pytest.mark.parametrize(("cores", "seeds"), [(8, 5), (16, 20), (16, 5), (8, 40), (16, 1)])
+def test_the_episodes_of_an_evaluation_are_dealt_out_evenly(
+    cores: int, seeds: int, episodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diaster.workers.available_cores", lambda: cores)
+    made: list[int] = []
+
+    def pretend(spec: Any, policy: Any, of_envs: Any, handling: Any, imports: Any, n: int, parts: Any, _: int) -> None:
+        numbers = [len(range(part.number, episodes, part.of)) for part in parts]
+        made.extend(sum(numbers[first::n]) for first in range(n))
+
+    monkeypatch.setattr("diaster.workers.WorkerFleet", pretend)
+    make_evaluators(Place(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS), episodes)
+    assert sum(made) == seeds * episodes
+    assert min(made) >= 1
+    assert max(made) <= 2 * sum(made) / len(made)
+
+
+def test_isolated_environments_to_evaluate_in_are_no_more_than_there_are_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diaster.workers.available_cores", lambda: 8)
+    made: list[int] = []
+    monkeypatch.setattr("diaster.workers.WorkerFleet", lambda *given: made.append(len(given[2])))
+    place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(8)), IMPORTS, handling=Handling(isolate=True))
+    make_evaluators(place, 5)
+    make_evaluators(place._replace(handling=Handling()), 5)
+    assert made == [8, 40]
+
+
+def test_workers_do_without_shared_memory_where_it_is_limited(
+    random_parameters: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(27, "File too large")
+
+    spec = spec_of("Toy-v0")
+    parameters = [random_parameters(3, 4, seed) for seed in SEEDS]
+    requests = [Request("collect", parameters, chunk, 20) for chunk in range(3)]
+    here = answer(LocalFleet(spec, TANH_GAUSSIAN, SEEDS), *requests)
+    monkeypatch.setattr("diaster.parcels.os.ftruncate", refuse)
+    assert flat(answer(WorkerFleet(spec, TANH_GAUSSIAN, SEEDS, Handling(), IMPORTS, 2), *requests)) == flat(here)
+
+
+def test_workers_have_their_policies_also_where_standard_input_is_closed(python: Callable, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    text = """
+        import os
+        os.close(0)
+        import numpy as np, toy_envs
+        from diaster.acting import TANH_GAUSSIAN, HostParameters
+        from diaster.envs import describe_env, make_env
+        from diaster.workers import Place, make_collectors
+
+        spec = describe_env(make_env("Toy-v0", 10), "Toy-v0", 10)
+        collectors = make_collectors(Place(spec, TANH_GAUSSIAN, (0, 1), ("toy_envs",), 2))
+        policy = HostParameters(((np.ones((3, 4), np.float32), np.zeros(4, np.float32)),), 0.0)
+        for chunk in range(4):
+            collectors.start(lambda: [policy, policy], chunk, 20)
+            print([len(episodes) for episodes in collectors.finish()])
+        collectors.close()
+        """
+    script.write_text(textwrap.dedent(text), encoding="utf-8")
+    done = python(str(script))
+    assert (done.stdout, done.stderr, done.returncode) == ("[2, 2]\n" * 4, "", 0)
+
+
 def test_processes_that_collect_give_way_to_the_learner_and_those_that_evaluate_to_both(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("diaster.workers.available_cores", lambda: 3)
     place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), IMPORTS, 1, is_beside_gpu=True)
-    users = [make_collectors(place), make_evaluators(place)]
+    users = [make_collectors(place), make_evaluators(place, 5)]
     try:
         levels = [os.getpriority(os.PRIO_PROCESS, 0)]
         for user in users:

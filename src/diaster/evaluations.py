@@ -129,8 +129,7 @@ class Evaluations:
             return
         (rows, failure), self._recording = self._recording.result(), None
         self.last_rows = rows
-        if failure is not None:
-            self._reporter.warn(f"results could not be written, the run goes on and tries again later: {failure}")
+        self._warn_of_unwritten(failure)
         self._reporter.evaluated(rows)
         self._warn_of_poor_fit(rows)
         if self._board is not None:
@@ -165,6 +164,8 @@ class Evaluations:
         """End the processes that evaluate; wait for what is being written."""
         self._evaluators.close()
         self._recorder.shutdown(wait=True)
+        if self._recording is not None and self._recording.exception() is None:  # else another error is on its way
+            self._warn_of_unwritten(self._recording.result()[1])
 
     def _rows(self, received: ReceivedEvaluation) -> list[Row]:
         due, rewards = received.under_way.due, received.rewards()
@@ -191,6 +192,10 @@ class Evaluations:
                     f"the evaluation of seed {seed} at step {end} lost {wanted - len(episodes)} of its {wanted} "
                     "episodes to faults of its environment."
                 )
+
+    def _warn_of_unwritten(self, failure: DiasterError | None) -> None:
+        if failure is not None:
+            self._reporter.warn(f"results could not be written, the run goes on and tries again later: {failure}")
 
     def _warn_of_poor_fit(self, rows: Sequence[Row]) -> None:
         end = rows[0]["step"]

@@ -7,6 +7,7 @@ processes that have to take turns, and whoever comes last starts to work late.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import mmap
 import os
 import pickle
@@ -18,6 +19,7 @@ import numpy as np
 
 SLOTS = 3  # rounds of messages whose arrays can lie there: one is worked on, one waits, one is being written
 ALIGNMENT = 64  # bytes
+LAST_STANDARD_HANDLE = 2  # the one of standard error
 
 Span = tuple[int, int]  # the first byte, and that after the last
 
@@ -25,9 +27,16 @@ Span = tuple[int, int]  # the first byte, and that after the last
 def make_memory() -> int | None:
     """A handle of memory without a name, which ends with the processes that know it; None where the system has none."""
     try:
-        return os.memfd_create("diaster")
+        handle = os.memfd_create("diaster")
     except (AttributeError, OSError):  # not Linux, or a sandbox
         return None
+    if handle > LAST_STANDARD_HANDLE:
+        return handle
+    # Where standard input was closed it has taken its number, under which a child has something else.
+    fcntl = importlib.import_module("fcntl")
+    moved: int = fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, LAST_STANDARD_HANDLE + 1)
+    os.close(handle)
+    return moved
 
 
 class Sender:
@@ -51,8 +60,9 @@ class Sender:
         number, self._n_rounds = self._n_rounds, self._n_rounds + 1
         shelf = self._free_shelf(number, n_done) if are_passing and self._handle is not None else None
         for connection, message in zip(self._connections, messages, strict=True):
-            # If this receiver is gone, whoever waits for its answer finds that out.
-            with contextlib.suppress(OSError):
+            # If this receiver is gone, whoever waits for its answer finds that out; a connection that is closed in the
+            # middle of this is a TypeError.
+            with contextlib.suppress(OSError, TypeError):
                 connection.send(_pack(message, shelf))
         if shelf is not None:
             self._wanted = max(self._wanted, shelf.wanted)
@@ -68,7 +78,11 @@ class Sender:
     def _free_shelf(self, number: int, n_done: int) -> Shelf | None:
         """A place for the arrays of a round, unless all are in use."""
         if self._wanted > self._slot_bytes:
-            self._enlarge()
+            try:
+                self._enlarge()
+            except (OSError, ValueError):  # there is a limit on files or on memory: from now on without
+                self.close()
+                return None
         slot = number % SLOTS
         if self._last_in[slot] >= n_done:
             return None

@@ -171,7 +171,13 @@ class Trainer:
         self._last_checkpoint, self._is_due = time.perf_counter(), False
         rewards = RewardModel(decomposer, spec.horizon)
         self._evaluations = Evaluations(
-            config, make_evaluators(place), rewards, writer, reporter, self._checkpoints, board
+            config,
+            make_evaluators(place, config.evaluation.episodes),
+            rewards,
+            writer,
+            reporter,
+            self._checkpoints,
+            board,
         )
         self._recent_returns: list[deque[float]] = [deque(maxlen=10) for _ in range(n_seeds)]
         self._episodes = np.zeros(n_seeds, int)
@@ -356,6 +362,7 @@ class Trainer:
             if stop is not None:
                 self._settle_checkpoint(wait=True, then="resume goes back to an earlier one")
         if stop is not None:
+            self._report_who_went_back()
             self._writer.keep()
             how = "go on with" if self._checkpoints is not None else "without checkpoints it begins anew with"
             raise Stopped(f"stopped at step {before}; {how} 'diaster resume {self._writer.path}'.", stop)

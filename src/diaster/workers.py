@@ -1,10 +1,10 @@
 """Where environments are stepped: in this process, or in worker processes that hold some of them each.
 
-A worker acts with its own copy of the policy for a whole chunk, so there is one message per chunk and not one
-per step. It can be given the next request before it has answered the last one, and then never waits; whoever gives it
-need not wait either, not even for the policies to be there. Workers are started as `python -m diaster.workers`, not by
-multiprocessing: a user's script needs no `__main__` guard, and no JAX is loaded in them. Results do not depend on the
-number of workers.
+A worker acts by itself for a whole chunk, so there is one message per chunk and not one per step; the policies lie in
+memory that it shares with us. It can be given the next request before it has answered the last one, and then never
+waits; whoever gives it need not wait either, not even for the policies to be there. Workers are started as
+`python -m diaster.workers`, not by multiprocessing: a user's script needs no `__main__` guard, and no JAX is loaded in
+them. Results do not depend on the number of workers.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from diaster.parcels import Receiver, Sender, make_memory
 from diaster.types import EnvSpec, Episode, EvaluationEpisode
 
 MANY_CORES = 8
-MOST_BESIDE = 5  # environments that share the evaluation of a seed: as many as it has episodes by default
+MOST_BESIDE = 5  # environments that share the evaluation of a seed
 # How far processes give way: those that collect to the one that launches learning on a GPU, and those that evaluate,
 # for which nobody waits, to both.
 NICE_COLLECTING, NICE_EVALUATING = 5, 15
-GLANCE_SECONDS = 0.5  # how often to look, while waiting for an answer, whether what was to be asked ever was
+GLANCE_SECONDS = 0.5  # how often to look, while waiting for an answer, whether there was anything to ask
 
 
 class Job(NamedTuple):
@@ -235,27 +235,28 @@ class WorkerFleet:
                 self._n_answers[number] += 1
             except (EOFError, OSError):
                 self._answers[number].append(EOFError())
-        return all(self._answers)
+        return self._failure is not None or all(self._answers)
 
     def start(self, make_request: Callable[[], Request]) -> None:
         self._asked.put(make_request)
 
     def _send_all(self) -> None:
         """A thread's life: to every worker its share of each request, as soon as that is known."""
-        while (make_request := self._asked.get()) is not None:
-            try:
+        try:
+            while (make_request := self._asked.get()) is not None:
                 request = make_request()
-            except Exception as error:  # the device's, if anybody's; finish() raises it
-                self._failure = error
-                return
-            shares = [[request.parameters[position] for position in share] for share in self._shares]
-            messages = [request._replace(parameters=share) for share in shares]
-            self._sender.send(messages, min(self._n_answers), are_passing=request.kind in ("collect", "evaluate"))
+                shares = [[request.parameters[position] for position in share] for share in self._shares]
+                messages = [request._replace(parameters=share) for share in shares]
+                is_passing = request.kind in ("collect", "evaluate")  # a worker keeps nothing of those
+                self._sender.send(messages, min(self._n_answers), is_passing)
+        except Exception as error:  # the device's, if anybody's; finish() raises it
+            self._failure = error
 
     def finish(self) -> list[Any]:
         while not self.wait(GLANCE_SECONDS):
-            if self._failure is not None:
-                raise self._failure
+            pass
+        if self._failure is not None:
+            raise self._failure
         results: list[Any] = [None] * self._n_envs
         for answers, share, process in zip(self._answers, self._shares, self._processes, strict=True):
             answer = answers.popleft()
@@ -281,8 +282,9 @@ class WorkerFleet:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        if not self._thread.is_alive():
-            self._sender.close()
+        # The interpreter must not end while it waits for the device. Nobody reads what it writes; learning ends.
+        self._thread.join()
+        self._sender.close()
 
 
 class Collectors:
@@ -409,18 +411,21 @@ def make_collectors(place: Place, n_beside: int = 1) -> Collectors:
     return Collectors(_make_fleet(place, n_workers, n_beside, niceness), len(place.seeds), n_beside)
 
 
-def make_evaluators(place: Place) -> Evaluators:
-    """The same to evaluate in. Nothing hides an evaluation, which takes as long as many chunks.
+def make_evaluators(place: Place, n_episodes: int) -> Evaluators:
+    """The same to evaluate in, so many episodes of each seed; that takes as long as many chunks.
 
     The episodes of a seed are shared out among processes also where there is but one for each seed: some policies last
-    a hundred times as long as others, and everybody waits for the process that has most to do.
+    a hundred times as long as others, and an evaluation ends with the process that has most to do.
     """
     cores, n_seeds = available_cores(), len(place.seeds)
     n_workers = _number_of_processes(place, n_seeds, cores // 2)
+    most = min(n_episodes, MOST_BESIDE)
     n_beside = 1
-    if place.workers == "auto" and n_workers > 0:
-        of_each = min(cores // n_seeds, MOST_BESIDE) if n_workers == n_seeds else 0
-        n_workers, n_beside = (n_workers * of_each, of_each) if of_each > 1 else (n_workers, MOST_BESIDE)
+    if place.workers == "auto" and n_workers == n_seeds and min(cores // n_seeds, most) > 1:
+        n_beside = min(cores // n_seeds, most)
+        n_workers *= n_beside
+    elif place.workers == "auto" and n_workers > 1 and not place.handling.isolate:  # that would be a process for each
+        n_beside = most
     fleet = _make_fleet(place, n_workers, n_beside, NICE_EVALUATING)
     return Evaluators(fleet, place.handling.retries, n_beside)
 
