@@ -37,7 +37,7 @@ class Speed(NamedTuple):
 
 TWO_CORES = Speed(10.0, 0.15e-3, 4.3e-3 / 256, 17e-6, 0.0, 1.0)
 ONE_CORE = Speed(15.0, 0.2e-3, 6.6e-3 / 256, 27e-6, 0.0, 1.0)
-GPU = Speed(30.0, 0.05e-3, 0.25e-3 / 256, 0.2e-6, 20e-6, 5.0)
+GPU = Speed(30.0, 0.05e-3, 0.25e-3 / 256, 0.1e-6, 13e-6, 5.0)
 
 
 class Need(NamedTuple):
