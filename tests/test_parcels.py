@@ -164,6 +164,12 @@ def test_the_memory_never_takes_the_number_of_a_standard_handle(memory: int) -> 
     os.close(memory)
 
 
+def test_what_cannot_be_packed_is_an_error_and_not_silence(ends: Ends) -> None:
+    sender, _ = ends
+    with pytest.raises(TypeError, match="cannot pickle"):
+        sender.send([threading.Lock(), None], 0)
+
+
 def test_a_receiver_that_is_gone_keeps_nothing_from_the_others(ends: Ends) -> None:
     sender, receivers = ends
     receivers[0]._connection.close()

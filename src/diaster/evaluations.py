@@ -1,7 +1,7 @@
 """The evaluations of a run: started where they are due, received when they are done, judged and recorded.
 
 Learning goes on meanwhile. What an evaluation is of (policies, decomposers, what the table says of training) is taken
-where it is due; its rows are written when it is done.
+where it is due; its rows are written when it is done, by a thread, and reported by whoever trains.
 """
 
 from __future__ import annotations
@@ -164,8 +164,9 @@ class Evaluations:
         """End the processes that evaluate; wait for what is being written."""
         self._evaluators.close()
         self._recorder.shutdown(wait=True)
-        if self._recording is not None and self._recording.exception() is None:  # else another error is on its way
-            self._warn_of_unwritten(self._recording.result()[1])
+        # Only where the run ends by an error, and that says why; but what was lost by then should be known.
+        if self._recording is not None and self._recording.exception() is None:
+            self._warn_of_unwritten(self._recording.result()[1], "those of the last evaluation are lost")
 
     def _rows(self, received: ReceivedEvaluation) -> list[Row]:
         due, rewards = received.under_way.due, received.rewards()
@@ -193,9 +194,11 @@ class Evaluations:
                     "episodes to faults of its environment."
                 )
 
-    def _warn_of_unwritten(self, failure: DiasterError | None) -> None:
+    def _warn_of_unwritten(
+        self, failure: DiasterError | None, then: str = "the run goes on and tries again later"
+    ) -> None:
         if failure is not None:
-            self._reporter.warn(f"results could not be written, the run goes on and tries again later: {failure}")
+            self._reporter.warn(f"results could not be written, {then}: {failure}")
 
     def _warn_of_poor_fit(self, rows: Sequence[Row]) -> None:
         end = rows[0]["step"]

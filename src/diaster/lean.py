@@ -67,11 +67,8 @@ def planar_step(env: Any) -> Step:
         if not can_fall:
             info = {"x_position": x, "x_velocity": speed, "reward_forward": forward, "reward_ctrl": -cost}
             return shown, forward - cost, False, False, info
-        height, (lowest, highest), (least_angle, largest_angle) = (
-            state[1],
-            env._healthy_z_range,
-            env._healthy_angle_range,
-        )
+        height, (lowest, highest) = state[1], env._healthy_z_range
+        least_angle, largest_angle = env._healthy_angle_range
         stands = bool(lowest < height < highest and least_angle < state[2] < largest_angle)
         if stands and has_range:
             (least, largest), rest = env._healthy_state_range, state[2:]

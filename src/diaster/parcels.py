@@ -60,10 +60,11 @@ class Sender:
         number, self._n_rounds = self._n_rounds, self._n_rounds + 1
         shelf = self._free_shelf(number, n_done) if are_passing and self._handle is not None else None
         for connection, message in zip(self._connections, messages, strict=True):
+            packed = _pack(message, shelf)
             # If this receiver is gone, whoever waits for its answer finds that out; a connection that is closed in the
             # middle of this is a TypeError.
             with contextlib.suppress(OSError, TypeError):
-                connection.send(_pack(message, shelf))
+                connection.send(packed)
         if shelf is not None:
             self._wanted = max(self._wanted, shelf.wanted)
 

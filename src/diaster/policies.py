@@ -1,5 +1,8 @@
-"""The policies of all seeds on their way from the device. Whoever reads them waits until the learning has ended that
-they come of; whoever only holds them does not, and may launch more learning meanwhile."""
+"""The policies of all seeds on their way from the device.
+
+Whoever reads them waits until the learning has ended that they come of; whoever only holds them does not, and may
+launch more learning meanwhile. How a policy acts is in `acting.py`.
+"""
 
 from __future__ import annotations
 

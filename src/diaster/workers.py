@@ -49,7 +49,7 @@ MOST_BESIDE = 5  # environments that share the evaluation of a seed
 # How far processes give way: those that collect to the one that launches learning on a GPU, and those that evaluate,
 # for which nobody waits, to both.
 NICE_COLLECTING, NICE_EVALUATING = 5, 15
-GLANCE_SECONDS = 0.5  # how often to look, while waiting for an answer, whether there was anything to ask
+GLANCE_SECONDS = 0.5  # how often to look, while waiting for answers, whether the request could be sent at all
 
 
 class Job(NamedTuple):
