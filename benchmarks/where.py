@@ -5,7 +5,8 @@
     python benchmarks/where.py kernels decomposer --preset paper --updates 5
     python benchmarks/where.py collect --env Hopper-v5                               # microseconds per step, untrained
 
-Parts of the loop lie within each other: what waits in one is counted in the one that called it as well.
+Parts of the loop lie within each other: what waits in one is counted in the one that called it as well. Evaluations
+are recorded by a thread (RunWriter.record and what is below it), which takes place beside the rest.
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ from diaster.registry import make_agent, make_decomposer
 from diaster.report import Progress, Silent
 
 PARTS = {
-    training.Trainer: ("_start_evaluation", "_store",
-                       "_keep_checkpoint", "_learn", "_report_who_went_back"),
+    training.Trainer: ("_start_evaluation", "_store", "_keep_checkpoint", "_learn", "_report_who_went_back"),
     evaluations.Evaluations: ("start", "receive", "settle"),
     Learner: ("prepare", "ingest", "keep", "fit_decomposer", "fit_agent", "send_policies"),
     workers.WorkerFleet: ("start", "finish"),
