@@ -6,7 +6,7 @@
     python benchmarks/where.py collect --env Hopper-v5                               # microseconds per step, untrained
 
 Parts of the loop lie within each other: what waits in one is counted in the one that called it as well. Evaluations
-are recorded by a thread (RunWriter.record and what is below it), which takes place beside the rest.
+are recorded by a thread (`record`, `tensors`, `mean_metrics`, `diagnose`), beside all the rest.
 """
 
 from __future__ import annotations
