@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from diaster.config import build_config
-from diaster.envs import gym_spec, make_env
-from diaster.isolation import IsolatedEnv
-from diaster.report import Silent
-from diaster.training import Trainer, run_training
+from diaster.envs.isolation import IsolatedEnv
+from diaster.envs.making import gym_spec, make_env
+from diaster.training.loop import Trainer, run_training
+from diaster.training.progress import Silent
 
 ENV, STEPS = "Hopper-v5", 3000
 

@@ -32,7 +32,8 @@ from typing import Any, NamedTuple
 import flaky
 from soak import diaster, finish, how_to_go_on, is_moment, same_results
 
-from diaster import cli, report
+from diaster import cli
+from diaster.training import progress as report
 from diaster.types import Stream, reset_seed
 
 STEPS_PER_MINUTE = 50_000  # of a run, beside the other one, on 2 cores with nothing else

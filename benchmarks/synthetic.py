@@ -16,11 +16,11 @@ import tomllib
 import jax
 import numpy as np
 
+from diaster.analysis.diagnostics import pearson
 from diaster.config import build_config
-from diaster.evaluate import pearson
-from diaster.learner import Learner
-from diaster.registry import METHODS, make_agent, make_decomposer
-from diaster.reward_model import RewardModel
+from diaster.learning.learner import Learner
+from diaster.learning.registry import METHODS, make_agent, make_decomposer
+from diaster.learning.reward_model import RewardModel
 from diaster.types import EnvSpec, Episode, EvaluationEpisode
 
 OBS_DIM, ACTION_DIM, HORIZON = 6, 2, 200

@@ -27,8 +27,8 @@ import json, sys, time
 from pathlib import Path
 spawned = float(sys.argv[5])
 from diaster.config import build_config
-from diaster.report import Silent
-from diaster.training import run_training
+from diaster.training.progress import Silent
+from diaster.training.loop import run_training
 
 class Marks(Silent):
     def __init__(self): self.marks = []

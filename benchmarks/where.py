@@ -25,16 +25,18 @@ import jax
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from diaster import evaluations, training, workers
-from diaster.acting import HostParameters
-from diaster.bench import random_episode
-from diaster.collect import Collector
+from diaster.actors import workers
+from diaster.actors.acting import HostParameters
+from diaster.actors.collect import Collector
 from diaster.config import build_config
-from diaster.envs import make_env
-from diaster.learner import Learner
-from diaster.machine import use_compilation_cache
-from diaster.registry import make_agent, make_decomposer
-from diaster.report import Progress, Silent
+from diaster.envs.making import make_env
+from diaster.learning.learner import Learner
+from diaster.learning.machine import use_compilation_cache
+from diaster.learning.registry import make_agent, make_decomposer
+from diaster.training import evaluations
+from diaster.training import loop as training
+from diaster.training.bench import random_episode
+from diaster.training.progress import Progress, Silent
 
 PARTS = {
     training.Trainer: ("_start_evaluation", "_store", "_keep_checkpoint", "_learn", "_report_who_went_back"),

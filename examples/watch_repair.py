@@ -50,16 +50,16 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
+from diaster.analysis.figures.style import FORMATS
 from diaster.config import DiasterConfig, EpisodicConfig, RudderConfig, parse_seeds
-from diaster.decompose import Decomposer
-from diaster.decompose.controls import make_episodic
-from diaster.decompose.diaster import make_diaster
-from diaster.decompose.rudder import make_rudder
+from diaster.decomposers import Decomposer
+from diaster.decomposers.controls import make_episodic
+from diaster.decomposers.diaster import make_diaster
+from diaster.decomposers.rudder import make_rudder
 from diaster.errors import DiasterError
-from diaster.figures.style import FORMATS
-from diaster.learner import stream_key
-from diaster.machine import use_compilation_cache
-from diaster.replay import EpisodeBlock, EpisodeStore, Steps, init_store, insert
+from diaster.learning.learner import stream_key
+from diaster.learning.machine import use_compilation_cache
+from diaster.replay.store import EpisodeBlock, EpisodeStore, Steps, init_store, insert
 from diaster.types import EnvSpec, Stream, host_random
 
 BRANDS = 4

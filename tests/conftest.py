@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diaster.acting import HostParameters
+from diaster.actors.acting import HostParameters
 
-sys.path.insert(0, str(Path(__file__).parent))
+SUPPORT = Path(__file__).parent / "support"  # toy environments and methods, and what several tests share
+sys.path.insert(0, str(SUPPORT))
 # Tests compile much and run little: three quarters of their time would go into optimising tiny programs.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
 
@@ -35,7 +36,7 @@ def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """A fresh interpreter, in a folder of its own, that finds this package and the toy environments."""
     import diaster
 
-    places = [str(Path(diaster.__file__).parents[1]), str(Path(__file__).parent)]
+    places = [str(Path(diaster.__file__).parents[1]), str(SUPPORT)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -227,8 +227,8 @@ def train(argv: Sequence[str]) -> None:
     defaults = build_config(first.preset or None, Path(file) if file else None, **chosen, **env)
     arguments = _parse("train", argv, _train_arguments(defaults))
 
-    from diaster.report import Silent, make_reporter
-    from diaster.training import run_training
+    from diaster.training.loop import run_training
+    from diaster.training.progress import Silent, make_reporter
 
     reporter = Silent() if arguments.quiet else make_reporter()
     run = run_training(arguments.run_config, arguments.out, reporter, arguments.tensorboard)
@@ -245,8 +245,8 @@ def resume(argv: Sequence[str]) -> None:
     arguments = _parse("resume", argv, ResumeArguments())
     if arguments.run is None:
         raise DiasterError("no run directory was given; e.g. diaster resume runs/hopper.")
-    from diaster.report import Silent, make_reporter
-    from diaster.training import resume_training
+    from diaster.training.loop import resume_training
+    from diaster.training.progress import Silent, make_reporter
 
     run = resume_training(arguments.run, Silent() if arguments.quiet else make_reporter())
     if not arguments.quiet:
@@ -317,8 +317,8 @@ def evaluate(argv: Sequence[str]) -> None:
         }
         print(json.dumps(rows, indent=2))
         return
-    from diaster.evaluate import Diagnostics
-    from diaster.report import number, short
+    from diaster.analysis.diagnostics import Diagnostics
+    from diaster.training.progress import number, short
 
     columns = ("return_mean", "return_std", "return_min", "return_max", "length_mean", *Diagnostics._fields)
     heads = ("return", "± std", "min", "max", "length", "fit_r2", "corr.", "gap")
@@ -337,7 +337,7 @@ def plot(argv: Sequence[str]) -> None:
     arguments = _parse("plot", argv, PlotArguments())
     if not arguments.runs:
         raise DiasterError("no run directory was given; e.g. diaster plot runs/hopper -o hopper.png.")
-    from diaster.plots import plot_learning_curves
+    from diaster.analysis.plots import plot_learning_curves
 
     plot_learning_curves(list(arguments.runs), arguments.out)
     print(f"wrote {arguments.out}")
@@ -348,8 +348,8 @@ def record(argv: Sequence[str]) -> None:
     arguments = _parse("record", argv, RecordArguments())
     if arguments.run is None:
         raise DiasterError("no run directory was given; e.g. diaster record runs/hopper.")
-    from diaster.recording import record_rollouts
-    from diaster.rollouts import ROLLOUTS
+    from diaster.media.recording import record_rollouts
+    from diaster.rundir.recordings import ROLLOUTS
 
     record_rollouts(arguments.run, arguments.episodes)
     print(f"recorded: {arguments.run / ROLLOUTS}")
@@ -360,7 +360,7 @@ def figure(argv: Sequence[str]) -> None:
     arguments = _parse("figure", argv, FigureArguments())
     if arguments.results is None:
         raise DiasterError("a figure and a folder with runs are needed; e.g. diaster figure performance runs -o p.png.")
-    from diaster.figures import write_figure
+    from diaster.analysis.figures import write_figure
 
     out = arguments.out or Path(f"{arguments.name}.png")
     caption = write_figure(arguments.name, arguments.results, out, arguments.width)
@@ -372,7 +372,7 @@ def report(argv: Sequence[str]) -> None:
     arguments = _parse("report", argv, ReportArguments())
     if arguments.results is None:
         raise DiasterError("no folder with runs was given; e.g. diaster report runs -o report.html.")
-    from diaster.page import write_page
+    from diaster.analysis.report import write_page
 
     left_out = write_page(arguments.results, arguments.out)
     print("\n".join([f"wrote {arguments.out}", *(f"  {line}" for line in left_out)]))
@@ -383,8 +383,8 @@ def video(argv: Sequence[str]) -> None:
     arguments = _parse("video", argv, VideoArguments())
     if arguments.run is None:
         raise DiasterError("no run directory was given; e.g. diaster video runs/hopper -o hopper.mp4.")
-    from diaster.report import number
-    from diaster.video import write_video
+    from diaster.media.video import write_video
+    from diaster.training.progress import number
 
     episode = write_video(arguments.run, arguments.out, arguments.seed).episode.episode
     print(f"wrote {arguments.out} ({episode.length} steps, return {number(episode.episode_return)})")
@@ -419,10 +419,10 @@ def list_(argv: Sequence[str]) -> None:
 def demo(argv: Sequence[str]) -> None:
     """diaster demo"""
     arguments = _parse("demo", argv, DemoArguments())
-    from diaster.plots import learning_curve, plot_learning_curves, terminal_curve
-    from diaster.records import free_directory
-    from diaster.report import make_reporter, number
-    from diaster.training import run_training
+    from diaster.analysis.plots import learning_curve, plot_learning_curves, terminal_curve
+    from diaster.rundir.records import free_directory
+    from diaster.training.loop import run_training
+    from diaster.training.progress import make_reporter, number
 
     settings = {"every": max(1, arguments.steps // 20), "episodes": 3}
     config = build_config(
@@ -451,7 +451,7 @@ def demo(argv: Sequence[str]) -> None:
 def _registered_envs(imports: Sequence[str]) -> dict[str, str]:
     import gymnasium as gym
 
-    from diaster.envs import import_modules, register_robotics
+    from diaster.envs.making import import_modules, register_robotics
 
     import_modules(imports)
     with contextlib.suppress(ImportError):
@@ -466,8 +466,8 @@ def bench(argv: Sequence[str]) -> None:
         raise DiasterError(f"--length {arguments.length} is too short for an episode; give at least 2.")
     settings = {name: getattr(arguments, name) for name in ("env", "seeds", "envs", "method", "agent", "device")}
     config = build_config(arguments.preset, steps=300_000, **settings)
-    from diaster.bench import LOOP_SECONDS
-    from diaster.bench import bench as measure
+    from diaster.training.bench import LOOP_SECONDS
+    from diaster.training.bench import bench as measure
 
     rows = measure(config, arguments.length, LOOP_SECONDS if arguments.loop else 0.0)
     width = max(len(name) for name, _ in rows)

@@ -13,20 +13,37 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from diaster.acting import HostParameters
-from diaster.collect import Handling, MakeEnv, Rollout, evaluation_episodes
+from diaster.actors.acting import HostParameters
+from diaster.actors.collect import Handling, MakeEnv, Rollout, evaluation_episodes
+from diaster.actors.workers import isolated
+from diaster.analysis.diagnostics import Diagnostics, ReturnStatistics, diagnose, return_statistics
 from diaster.config import RunConfig
-from diaster.envs import Env, describe_env, find_horizon, gym_spec, import_modules, make_env, raw_observation_space
+from diaster.envs.making import (
+    Env,
+    describe_env,
+    find_horizon,
+    gym_spec,
+    import_modules,
+    make_env,
+    raw_observation_space,
+)
 from diaster.errors import DiasterError
-from diaster.evaluate import Diagnostics, ReturnStatistics, diagnose, return_statistics
-from diaster.files import Form, check_finite, is_file
-from diaster.machine import device_memory
-from diaster.records import DECOMPOSER, DONE, POLICY, Table, read_config, read_metadata, read_progress, read_tensors
-from diaster.registry import make_agent, make_decomposer
-from diaster.reward_model import GROUP, RewardModel
-from diaster.trees import is_recorded, leaf_names
+from diaster.learning.machine import device_memory
+from diaster.learning.registry import make_agent, make_decomposer
+from diaster.learning.reward_model import GROUP, RewardModel
+from diaster.nn.trees import is_recorded, leaf_names
+from diaster.rundir.files import Form, check_finite, is_file
+from diaster.rundir.records import (
+    DECOMPOSER,
+    DONE,
+    POLICY,
+    Table,
+    read_config,
+    read_metadata,
+    read_progress,
+    read_tensors,
+)
 from diaster.types import EnvSpec, EvaluationEpisode, FloatArray
-from diaster.workers import isolated
 
 # Evaluations after the run draw their episodes from numbers that no evaluation during it can have.
 AFTER_THE_RUN = 1_000_000

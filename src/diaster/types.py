@@ -64,6 +64,18 @@ class Episode(NamedTuple):
         return len(self.action)
 
 
+class EpisodeNumbers(NamedTuple):
+    """How many episodes, rows and steps came before an episode; or how many there have been in all."""
+
+    episode: int = 0
+    row: int = 0
+    step: int = 0
+
+    def after(self, length: int) -> EpisodeNumbers:
+        """The numbers of the next episode, where this one has so many steps."""
+        return EpisodeNumbers(self.episode + 1, self.row + length + 1, self.step + length)
+
+
 class EvaluationEpisode(NamedTuple):
     """An episode that never enters the replay, with the hidden rewards where the environment has them."""
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from jax import Array
 
-from diaster.acting import HostPolicy
-from diaster.nets import MLP
+from diaster.actors.acting import HostPolicy
+from diaster.nn.nets import MLP
 from diaster.types import EnvSpec
 
 State = Any

@@ -17,12 +17,12 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from diaster import acting
+from diaster.actors import acting
 from diaster.agents import Acting, Agent, Metrics, Transition
 from diaster.agents.actions import need_continuous
 from diaster.agents.td3 import bootstrapped, deterministic_action
 from diaster.config import DdpgConfig
-from diaster.nets import MLP, mlp, mlp_init
+from diaster.nn.nets import MLP, mlp, mlp_init
 from diaster.types import EnvSpec
 
 

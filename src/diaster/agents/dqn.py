@@ -18,12 +18,12 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from diaster import acting
+from diaster.actors import acting
 from diaster.agents import Acting, Agent, Metrics, Transition
 from diaster.agents.actions import need_discrete
 from diaster.agents.sac import critic_error
 from diaster.config import DqnConfig
-from diaster.nets import MLP, mlp, mlp_init
+from diaster.nn.nets import MLP, mlp, mlp_init
 from diaster.types import EnvSpec
 
 

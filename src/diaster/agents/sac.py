@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from diaster import acting
+from diaster.actors import acting
 from diaster.agents import Acting, Agent, Metrics, Transition, WorkingForm
 from diaster.agents.actions import need_continuous
+from diaster.agents.tanh_gaussian import tanh_gaussian
 from diaster.agents.twins import Critics, StackedCritics, action_values, stack_critics, unstack_critics
 from diaster.config import DqnConfig, SacConfig
-from diaster.nets import MLP, mlp, mlp_beside, mlp_init, tanh_gaussian
+from diaster.nn.nets import MLP, mlp, mlp_beside, mlp_init
 from diaster.types import EnvSpec
 
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from diaster.nets import MLP, Linear, mlp
+from diaster.nn.nets import MLP, Linear, mlp
 
 
 class StackedCritics(NamedTuple):

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from diaster.config import RunConfig
 from diaster.errors import DiasterError, Stopped
-from diaster.files import is_file
-from diaster.lock import LOCK, RunLock
-from diaster.records import CONFIG, DONE, METADATA
-from diaster.report import Lines, Progress
+from diaster.rundir.files import is_file
+from diaster.rundir.lock import LOCK, RunLock
+from diaster.rundir.records import CONFIG, DONE, METADATA
+from diaster.training.progress import Lines, Progress
 from diaster.types import EnvSpec
 
 SECONDS_BETWEEN_MESSAGES = 0.5
@@ -78,7 +78,7 @@ class Telling(Lines):
 
 def run_cell(job: Job, reporter: Lines) -> None:
     """Bring a cell to its end from wherever it is."""
-    from diaster.training import resume_training, run_training
+    from diaster.training.loop import resume_training, run_training
 
     clear_false_start(job.path)
     if not is_file(job.path / CONFIG):
@@ -86,7 +86,7 @@ def run_cell(job: Job, reporter: Lines) -> None:
     elif not is_file(job.path / DONE):
         resume_training(job.path, reporter)
     if job.record_episodes:
-        from diaster.recording import record_rollouts
+        from diaster.media.recording import record_rollouts
 
         record_rollouts(job.path, job.record_episodes)
 

@@ -18,12 +18,11 @@ from typing import Any, NamedTuple
 
 from diaster.config import RunConfig
 from diaster.errors import DiasterError, Stopped
-from diaster.files import is_file, write_atomically
-from diaster.interruption import Interruption
-from diaster.lock import LOCK, RunLock
-from diaster.records import CONFIG, METADATA, make_directory, read_config, read_metadata, read_progress
-from diaster.records import DONE as DONE_FILE
-from diaster.report import duration
+from diaster.rundir.files import is_file, write_atomically
+from diaster.rundir.lock import LOCK, RunLock
+from diaster.rundir.records import CONFIG, METADATA, make_directory, read_config, read_metadata, read_progress
+from diaster.rundir.records import DONE as DONE_FILE
+from diaster.signals import Interruption
 from diaster.sweep.cell import At, Ended, Job
 from diaster.sweep.display import Display, plain_table, row_of, size
 from diaster.sweep.estimate import correction, estimate
@@ -31,7 +30,8 @@ from diaster.sweep.grid import read_grid
 from diaster.sweep.launch_local import LocalLauncher, Task, Watcher
 from diaster.sweep.resources import Machine, Wishes, make_slots
 from diaster.sweep.status import BROKEN, DONE, FAILED, CellStatus, Status, read_recorded
-from diaster.training import resolve
+from diaster.training.loop import resolve
+from diaster.training.progress import duration
 from diaster.types import EnvSpec
 
 FILE, LOGS = "sweep.toml", "logs"

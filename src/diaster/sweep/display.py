@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from diaster.report import duration
 from diaster.sweep.status import BROKEN, DONE, FAILED, RUNNING, STATES, STOPPED, TO_COME, WAITING, CellStatus, Status
+from diaster.training.progress import duration
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,8 +12,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from diaster.config import RunConfig
-from diaster.replay import store_bytes
-from diaster.schedule import ring_rows
+from diaster.replay.store import store_bytes
+from diaster.training.schedule import ring_rows
 from diaster.types import EnvSpec
 
 # Interpreter, JAX, compiled programs and environments; 620 MB were seen with one seed and a small replay.

@@ -9,9 +9,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from diaster.children import start_child
+from diaster.envs.processes import start_child
 from diaster.errors import DiasterError
-from diaster.interruption import Interruption
+from diaster.signals import Interruption
 from diaster.sweep.cell import At, Ended, Job
 from diaster.sweep.resources import MOST_MEMORY, Slot, host_bytes
 

@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from diaster.checkpoint import DIRECTORY, generations
-from diaster.children import start_child
+from diaster.envs.processes import start_child
 from diaster.errors import DiasterError, printable
-from diaster.interruption import Interruption
+from diaster.rundir.checkpoint import DIRECTORY, generations
+from diaster.signals import Interruption
 from diaster.sweep.cell import At, Ended, Job
 from diaster.sweep.conduct import LOGS, Plan, Site, uses_gpu
 from diaster.sweep.launch_local import CELL_MODULE, Task, Watcher, ended_without_a_word

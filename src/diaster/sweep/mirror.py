@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from diaster.checkpoint import DIRECTORY
 from diaster.errors import DiasterError
-from diaster.files import is_file, refuse_detours, sync_folder
-from diaster.lock import LOCK
-from diaster.records import CONFIG, DONE, METADATA
+from diaster.rundir.checkpoint import DIRECTORY
+from diaster.rundir.files import is_file, refuse_detours, sync_folder
+from diaster.rundir.lock import LOCK
+from diaster.rundir.records import CONFIG, DONE, METADATA
 
 PIECE_BYTES = 8 << 20
 UNFINISHED = ".part"

@@ -12,7 +12,7 @@ import subprocess
 from typing import NamedTuple
 
 from diaster.errors import DiasterError
-from diaster.machine import host_memory
+from diaster.learning.machine import host_memory
 from diaster.sweep.estimate import PROCESS_BYTES
 
 MOST_MEMORY = 0.9  # of what is free when the sweep starts

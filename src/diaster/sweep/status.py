@@ -12,7 +12,7 @@ from typing import Any
 
 from diaster.config import RunConfig
 from diaster.errors import DiasterError
-from diaster.files import read_json, write_atomically
+from diaster.rundir.files import read_json, write_atomically
 from diaster.sweep.cell import At, Ended
 from diaster.sweep.estimate import Finished, Need, correction
 

@@ -1,0 +1,137 @@
+"""Expected future proxy reward at every place of a maze, for numbers of cut points: the paper's Figure 4."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diaster.analysis.curves import Group, Note, Results, by_task, group_runs
+from diaster.analysis.figures.ablations import cuts_label, n_cuts, one_background
+from diaster.analysis.figures.recorded import recordings, unrecorded_notes
+from diaster.analysis.figures.style import NOTHING, new_figure, panels_across
+from diaster.errors import DiasterError
+from diaster.rundir.recordings import Maze, Rollouts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+PAPER_CUTS = ("0", "1", "10", "T−1")
+BINS_PER_CELL = 4
+WALL = "#4d4d4d"
+
+
+def draw_heatmap(results: Results, width: float) -> tuple[Figure, list[str], list[Note]]:
+    """A panel per number of cut points."""
+    groups, notes = _groups(results)
+    found = [(group, [of for _, of in recordings(group) if of.maze is not None]) for group in groups]
+    notes += unrecorded_notes([group for group, recorded in found if not recorded])
+    panels = [(group, recorded) for group, recorded in found if recorded]
+    if not panels:
+        raise DiasterError(
+            f"no run in '{results.path}' has recorded episodes in a maze; train diaster on PointMaze_UMaze-v3 with "
+            "--decomposer.segments all and record it with 'diaster record RUN'."
+        )
+    across = min(panels_across(len(panels), width), 4)
+    down = -(-len(panels) // across)
+    figure = new_figure(width, 0.15 + down * (width / across * 0.82 + 0.25))
+    places = figure.subplots(down, across, squeeze=False)
+    image = None
+    window = 0
+    for axes, (group, recorded) in zip(places.flat, panels, strict=False):
+        maze = recorded[0].maze
+        assert maze is not None
+        horizon = group.config.horizon if isinstance(group.config.horizon, int) else int(recorded[0].length.max())
+        window = max(1, horizon // 2)
+        values = future_rewards(recorded, maze, window, horizon)
+        image = _draw_map(axes, maze, normalised(values), recorded)
+        axes.set_title(f"m = {cuts_label(group.config)}")
+    for axes in places.flat[len(panels) :]:
+        axes.set_axis_off()
+    for axes in places[:, 0]:
+        axes.set_ylabel("y (m)")
+    for column in range(across):
+        places.flat[max(place for place in range(len(panels)) if place % across == column)].set_xlabel("x (m)")
+    assert image is not None
+    bar = figure.colorbar(image, ax=places, location="right", shrink=0.8, pad=0.02, aspect=25)
+    bar.set_label("future r̂ (0 to 1 in each panel)")
+    absent = [m for m in PAPER_CUTS if m not in {cuts_label(group.config) for group, _ in panels}]
+    if absent:
+        notes.append(Note(f"m = {', '.join(absent)}", "no recorded runs"))
+    caption = (
+        f"{panels[0][0].task.title}: mean sum of r̂ over the {window} steps that follow, by position, normalised in "
+        "each panel; the star is the goal, light grey was not visited."
+    )
+    return figure, [caption], notes
+
+
+def _groups(results: Results) -> tuple[list[Group], list[Note]]:
+    """Diaster with cut points in the maze of the paper, else in any: one background, in the order of m."""
+    tasks = by_task(group for group in group_runs(results) if n_cuts(group.config) is not None)
+    mazes = {task: groups for task, groups in tasks.items() if "Maze" in task.env}
+    best = next((task for task in mazes if task.env.startswith("PointMaze_UMaze")), next(iter(mazes), None))
+    if best is None:
+        return [], []
+    kept, left_out = one_background(mazes[best], lambda config: n_cuts(config), {"n_cuts": "auto"})
+    wanted = [group for group in kept if cuts_label(group.config) in PAPER_CUTS] or kept
+    notes = [Note(task.title, "not shown, another maze") for task in mazes if task != best]
+    if left_out:
+        notes.append(Note(best.title, "further runs with other settings are not shown"))
+    return sorted(wanted, key=lambda group: n_cuts(group.config) or 0), notes
+
+
+def future_rewards(recorded: list[Rollouts], maze: Maze, window: int, horizon: int) -> NDArray[np.float64]:
+    """The mean of Σ r̂ over the following steps, for every bin of the map; NaN where nobody was.  # [rows, columns]
+
+    All sums have the same number of steps, so that late visits do not count less than early ones. Only where an
+    episode has ended before its time is there nothing to follow.
+    """
+    rows, columns = (side * BINS_PER_CELL for side in maze.walls.shape)
+    left, right, bottom, top = maze.extent
+    sums, counts = np.zeros((rows, columns)), np.zeros((rows, columns))
+    for one in recorded:
+        for episode in np.flatnonzero(one.is_spread):
+            steps = one.steps_of(int(episode))
+            total = np.concatenate([[0.0], np.cumsum(one.step_reward[steps])])
+            length = len(total) - 1
+            first = np.arange(length if length < horizon else max(1, length - window + 1))
+            future = total[np.minimum(first + window, length)] - total[first]
+            x, y = one.position[steps][first].T
+            column = np.clip(((x - left) / (right - left) * columns).astype(int), 0, columns - 1)
+            row = np.clip(((top - y) / (top - bottom) * rows).astype(int), 0, rows - 1)
+            np.add.at(sums, (row, column), future)
+            np.add.at(counts, (row, column), 1.0)
+    return np.where(counts > 0, sums / np.maximum(counts, 1.0), np.nan)
+
+
+def normalised(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """From 0 to 1; all the same is 0.5."""
+    known = values[~np.isnan(values)]
+    if not len(known) or known.max() - known.min() <= 1e-12:
+        return np.where(np.isnan(values), values, 0.5)
+    return np.asarray((values - known.min()) / (known.max() - known.min()), np.float64)
+
+
+def _draw_map(axes: Axes, maze: Maze, values: NDArray[np.float64], recorded: list[Rollouts]) -> AxesImage:
+    from matplotlib import colormaps
+    from matplotlib.patches import Rectangle
+
+    colours = colormaps["viridis"].with_extremes(bad=NOTHING)
+    left, right, bottom, top = maze.extent
+    image = axes.imshow(values, extent=maze.extent, cmap=colours, vmin=0.0, vmax=1.0, interpolation="nearest")
+    for row, column in np.argwhere(maze.walls):
+        corner = (left + column * maze.cell, top - (row + 1) * maze.cell)
+        axes.add_patch(Rectangle(corner, maze.cell, maze.cell, facecolor=WALL, edgecolor=WALL, linewidth=0.3))
+    goals = [one.goal[one.is_spread] for one in recorded if one.goal.shape[1] == 2 and one.is_spread.any()]
+    if goals:
+        x, y = np.concatenate(goals).mean(axis=0)
+        axes.plot(x, y, marker="*", markersize=9, color="#e0201b", markeredgecolor="white", markeredgewidth=0.6)
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
+    axes.set_aspect("equal")
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+    return image

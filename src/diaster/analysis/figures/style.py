@@ -1,0 +1,272 @@
+"""How every figure looks: one colour per method everywhere, sizes of print, captions, and how pictures are written."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import textwrap
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from diaster.analysis.curves import Group, steps_text
+from diaster.errors import DiasterError
+from diaster.rundir.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg", ".pdf")
+COLUMN, PAGE = 3.3, 6.75  # inches: a column of a paper, and the width of its text
+FONT, SMALL = 7.5, 6.5  # points, as printed
+DPI = 220
+MOST_CAPTION_LINES = 9
+
+# Okabe and Ito's colours, which everyone tells apart; the yellow, too faint on white, is a grey here.
+METHOD_COLOURS = {
+    "diaster": "#d55e00",
+    "rrd": "#0072b2",
+    "rd": "#56b4e9",
+    "rudder": "#009e73",
+    "ircr": "#cc79a7",
+    "uniform": "#e69f00",
+    "episodic": "#8a8a8a",
+    "dense": "#000000",
+}
+METHOD_MARKERS = {
+    "diaster": "o", "rrd": "s", "rd": "D", "rudder": "^", "ircr": "v", "uniform": "P", "episodic": "X", "dense": "",
+}  # fmt: skip
+# Further curves of a method keep its hue; dashes belong to the reference.
+VARIANT_LINES = ("-", (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
+VARIANT_SHADES = (1.0, 0.62, 0.4, 0.8)
+# Ordered colours for an ordered quantity (viridis), the last one darker so that it does not vanish on white.
+SEQUENCE = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#d8b91a")
+# A learnt reward has the colour of the method, the true one that of the reference, which learns from it.
+PROXY, TRUTH = METHOD_COLOURS["diaster"], METHOD_COLOURS["dense"]
+NOTHING = "#e6e6e6"
+
+RC: Any = {
+    "font.size": FONT,
+    "axes.titlesize": FONT,
+    "axes.labelsize": FONT,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.3,
+    "axes.grid": False,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.5,
+    "legend.frameon": False,
+    "legend.handlelength": 1.8,
+    "svg.hashsalt": "d",  # the same figure gives the same bytes
+    "text.parse_math": False,  # names of others are shown as they are
+    "axes.formatter.use_mathtext": False,
+}
+
+
+class Style(NamedTuple):
+    """How a curve is drawn."""
+
+    colour: Any
+    line: Any = "-"
+    marker: str = ""
+
+
+def method_style(method: str, variant: int = 0) -> Style:
+    """The colour of a method; a further curve of the same one has its hue, another shade and another line."""
+    colour, marker = METHOD_COLOURS[method], METHOD_MARKERS[method]
+    if method == "dense":
+        return Style(colour, "--")
+    n = variant % len(VARIANT_LINES)
+    return Style(shade(colour, VARIANT_SHADES[n]), VARIANT_LINES[n], marker)
+
+
+def shade(colour: str, factor: float) -> tuple[float, float, float]:
+    """A darker shade of a colour."""
+    red, green, blue = (int(colour[place : place + 2], 16) / 255 * factor for place in (1, 3, 5))
+    return red, green, blue
+
+
+def series_labels(groups: Sequence[Group]) -> dict[tuple[str, str, str], str]:
+    """A label for each series in a figure: its method, and what else is needed to tell it from the others."""
+    series = list(dict.fromkeys(group.series for group in groups))
+    agents = {agent for _, _, agent in series}
+    labels = {}
+    for method, preset, agent in series:
+        parts = [preset] if preset != "default" else []
+        parts += [agent] if len(agents) > 1 else []
+        parts += ["reference"] if method == "dense" else []
+        labels[method, preset, agent] = f"{method} ({', '.join(parts)})" if parts else method
+    return labels
+
+
+def series_styles(series: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str, str], Style]:
+    """A style for each series; those of one method share its hue."""
+    seen: dict[str, int] = {}
+    styles = {}
+    for one in series:
+        styles[one] = method_style(one[0], seen.get(one[0], 0))
+        seen[one[0]] = seen.get(one[0], 0) + 1
+    return styles
+
+
+def draw_group(axes: Axes, group: Group, style: Style, label: str | None = None) -> None:
+    """Mean and standard error over seeds."""
+    marks = max(1, len(group.steps) // 6)  # a few, for those who see no colour
+    axes.plot(
+        group.steps,
+        group.mean,
+        color=style.colour,
+        linestyle=style.line,
+        marker=style.marker,
+        markevery=(marks // 2, marks),
+        markersize=3.2,
+        markeredgewidth=0,
+        label=label,
+    )
+    if group.returns.shape[1] > 1:
+        axes.fill_between(
+            group.steps, group.mean - group.error, group.mean + group.error, color=style.colour, alpha=0.2, linewidth=0
+        )
+
+
+def label_steps(axes: Axes) -> None:
+    """Steps along the bottom, short numbers, faint lines behind the curves."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    round_numbers = [1, 2, 2.5, 5, 10]
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=round_numbers))
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=round_numbers))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: steps_text(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}".replace("-", "−")))
+    axes.grid(True)
+    axes.set_axisbelow(True)
+
+
+def label_grid(places: Any, n: int, x: str, y: str) -> None:
+    """Words on the lowest panel of each column and the first of each row; places without a panel stay empty."""
+    across = places.shape[1]
+    for number, axes in enumerate(places.flat):
+        if number >= n:
+            axes.set_axis_off()
+            continue
+        if number + across >= n:
+            axes.set_xlabel(x)
+        if number % across == 0:
+            axes.set_ylabel(y)
+
+
+def check_width(width: float) -> None:
+    """Between a narrow column and a poster."""
+    if not 2.5 <= width <= 40.0:
+        raise DiasterError(f"a width of {width:g} inches was given; it has to lie between 2.5 and 40.")
+
+
+def panels_across(n: int, width: float, least: float = 1.55) -> int:
+    """How many panels fit side by side, none narrower than can be read."""
+    return max(1, min(n, int(width // least)))
+
+
+def panel_height(width: float, across: int, ratio: float = 0.78) -> float:
+    """How high a panel of a row is; a single one does not fill the page."""
+    return min(width / across, COLUMN) * ratio
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """The print of every figure, for as long as it is drawn and written."""
+    import matplotlib
+
+    with matplotlib.rc_context(RC), warnings.catch_warnings():
+        # A name in a script that the font lacks is shown as boxes; that is no news to the user.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, of no window and no global state."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+
+
+def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], width: float) -> None:
+    """One for all panels, above them; as many columns as fit."""
+    longest = max(map(len, labels), default=1)
+    columns = max(1, min(len(labels), int(width * 72 / (longest * SMALL * 0.55 + 28))))
+    rows = -(-len(labels) // columns)
+    columns = -(-len(labels) // rows)  # even rows
+    figure.legend(handles, labels, loc="outside upper center", ncols=columns, columnspacing=1.2, handletextpad=0.5)
+
+
+def add_caption(figure: Figure, lines: Sequence[str]) -> None:
+    """Lines below the axes, in the figure itself; it grows by what they need."""
+    width, height = figure.get_size_inches()
+    # Print is measured without a raster, and may be a little wider on one.
+    wrapped = [part for line in lines for part in _wrapped(line, (0.97 * width - 0.1) * 72)]
+    if len(wrapped) > MOST_CAPTION_LINES:
+        wrapped = [*wrapped[: MOST_CAPTION_LINES - 1], "… and more, which the command prints."]
+    if not wrapped:
+        return
+    added = (len(wrapped) * SMALL * 1.25 + 6) / 72
+    figure.set_size_inches(width, height + added)
+    share = added / (height + added)
+    engine: Any = figure.get_layout_engine()
+    engine.set(rect=(0, share, 1, 1 - share))
+    figure.text(
+        0.05 / width, share - 4 / 72 / (height + added), "\n".join(wrapped), fontsize=SMALL, va="top", color="#333333"
+    )
+
+
+def _wrapped(line: str, width: float) -> list[str]:
+    """A line as several, none wider than so many points; a word that is too long for one is cut."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    font = FontProperties(size=SMALL)
+
+    def wide(text: str) -> float:
+        return float(text_to_path.get_text_width_height_descent(text, font, False)[0])
+
+    most = int(width / (SMALL * 0.9))  # signs of a word that can have no room
+    kept = re.sub(r"(?<=\d) (?=[kM]\b)", "\N{NO-BREAK SPACE}", line)  # a number stays with its unit
+    words = [part for word in kept.split(" ") for part in textwrap.wrap(word, most, break_on_hyphens=False)]
+    lines: list[str] = []
+    for word in words:
+        if lines and wide(f"{lines[-1]} {word}") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def check_picture(out: Path, formats: Sequence[str] = FORMATS) -> None:
+    """Refuse a name that cannot be written before anything is read."""
+    if out.suffix.lower() not in formats:
+        raise DiasterError(f"'{out}' is no picture this can write; choose a name that ends in {', '.join(formats)}.")
+    if not out.parent.is_dir():
+        raise DiasterError(f"the folder '{out.parent}' for '{out.name}' does not exist; make it first.")
+    if out.is_dir():
+        raise DiasterError(f"'{out}' is a folder; give the name of a file.")
+
+
+def picture_bytes(figure: Figure, suffix: str) -> bytes:
+    """The figure as a file of the kind that a name says; the same figure gives the same bytes."""
+    kind = suffix.lower().removeprefix(".")
+    dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": None}
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, dpi=DPI, metadata=dates[kind])
+    return buffer.getvalue()
+
+
+def write_picture(figure: Figure, out: Path) -> None:
+    """Write it as a whole or not at all."""
+    write_atomically(out, picture_bytes(figure, out.suffix))

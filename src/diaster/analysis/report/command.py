@@ -1,0 +1,46 @@
+"""The command line that gives a configuration: what a reader types to repeat a run."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from diaster.analysis.curves import flat
+from diaster.config import RunConfig, combine
+
+SHOWN_ANYWAY = ("steps", "seeds")
+NAMED_FIRST = ("env", "method", "agent", "preset")
+
+
+def train_command(config: RunConfig, seeds: tuple[int, ...] | None = None) -> str:
+    """`diaster train` with all that differs from the defaults of its method, learner and preset."""
+    given = {"env": config.env, "method": config.method, "agent": config.agent}
+    usual = flat(combine(config.preset, {}, "", given))
+    values = {**flat(config), "seeds": config.seeds if seeds is None else seeds}
+    words = ["diaster", "train", config.env]
+    words += ["--method", config.method] if config.method != "diaster" else []
+    words += ["--agent", config.agent] if config.agent != "sac" else []
+    words += ["--preset", config.preset] if config.preset != "default" else []
+    for name, value in values.items():
+        if name not in NAMED_FIRST and (name in SHOWN_ANYWAY or value != usual[name]):
+            words += _flag(name, value)
+    return " ".join(shlex.quote(word) for word in words)
+
+
+def _flag(name: str, value: Any) -> list[str]:
+    group, _, last = name.replace("_", "-").rpartition(".")
+    prefix = f"--{group}." if group else "--"
+    if name == "imports":
+        return [word for module in value for word in ("--import", module)]
+    if name == "seeds":
+        return ["--seeds", seeds_argument(value)]
+    if isinstance(value, bool):
+        return [f"{prefix}{last}" if value else f"{prefix}no-{last}"]
+    return [f"{prefix}{last}", str(value)]
+
+
+def seeds_argument(seeds: tuple[int, ...]) -> str:
+    """A count for 0 … count − 1, else a list."""
+    if seeds == tuple(range(len(seeds))):
+        return str(len(seeds))
+    return ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")

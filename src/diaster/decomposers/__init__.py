@@ -1,0 +1,43 @@
+"""Decomposers: from one return per episode to a reward for every step.
+
+A method is a record of pure functions over an explicit state, made from its settings by one factory. Adding
+one is a file, a line in `METHODS`, a test file and a docs page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jax import Array
+
+from diaster.replay.store import EpisodeBlock, EpisodeStore, Steps
+from diaster.types import EnvSpec
+
+State = Any  # a pytree; its shape is the method's own business
+Metrics = dict[str, Array]
+
+
+class Decomposer(NamedTuple):
+    """What training needs of a method. All functions are for one seed; the caller adds `vmap`."""
+
+    init: Callable[[Array, EnvSpec], State]
+    ingest: Callable[[State, EpisodeStore, EpisodeBlock], State]
+    """Take in new episodes, which the store holds already."""
+    reward: Callable[[State, Steps], Array]
+    """r̂ of steps, in the learner's scale. Not used by learning where there are labels."""
+    scale: Callable[[State], Array]
+    """What r̂ is multiplied by to be in the environment's units."""
+    draw: Callable[[State, EpisodeStore, Array], Any] | None = None
+    """A fresh batch. It may depend on what `ingest` keeps, not on what `update` changes. None: nothing is fitted."""
+    update: Callable[[State, Any], tuple[State, Metrics]] | None = None
+    """One gradient step on a batch."""
+    label: Callable[[State, Steps], Array] | None = None
+    """r̂ that needs the history: steps [T, W] in rows of whole episodes laid end to end → [T, W]. None where
+    `reward` says it all. Cells after the last whole episode of a row hold anything and are not used."""
+    sample: Callable[[State, EpisodeStore, Array, int], Steps] | None = None
+    """The steps of a learner's batch, where a method wants others than drawn uniformly."""
+    needs_next_obs: bool = False
+    """Whether `reward` looks at the next observation."""
+    is_hidden_reward: bool = False
+    """Whether the rewards are the hidden ones: the upper reference, `dense`."""

@@ -1,0 +1,68 @@
+"""The controls: what learning makes of returns that nobody decomposes.
+
+`uniform`:  r̂_t = R/L on every step.
+`episodic`: r̂_t = R at the last step, 0 before: the raw delayed reward.
+`dense`:    the hidden true reward of every step, the upper reference. It is no function of what is stored: the
+            learner writes it beside the steps, and only under this method's own name does it leave the environments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax import Array
+
+from diaster.config import DenseConfig, EpisodicConfig, UniformConfig
+from diaster.decomposers import Decomposer
+from diaster.decomposers.statistics import Rate, add_returns, init_rate, return_scale
+from diaster.replay.store import EpisodeBlock, EpisodeStore, Steps
+from diaster.types import EnvSpec
+
+
+def make_uniform(config: UniformConfig, horizon: int) -> Decomposer:
+    """Every step has the same share of its episode's return."""
+    return _scaled_return(lambda steps: steps.episode_return / jnp.maximum(steps.length, 1), config.return_scale)
+
+
+def make_episodic(config: EpisodicConfig, horizon: int) -> Decomposer:
+    """The last step of an episode has its whole return."""
+    return _scaled_return(
+        lambda steps: jnp.where(steps.time == steps.length - 1, steps.episode_return, 0.0), config.return_scale
+    )
+
+
+def make_dense(config: DenseConfig, horizon: int) -> Decomposer:
+    """Every step has its hidden true reward, divided by a number."""
+
+    def init(key: Array, spec: EnvSpec) -> tuple[()]:
+        return ()
+
+    def ingest(state: tuple[()], store: EpisodeStore, block: EpisodeBlock) -> tuple[()]:
+        return state
+
+    def reward(state: tuple[()], steps: Steps) -> Array:
+        raise NotImplementedError("the hidden reward is no function of a stored step")
+
+    def scale(state: tuple[()]) -> Array:
+        return jnp.full((), config.return_scale)
+
+    return Decomposer(init, ingest, reward, scale, is_hidden_reward=True)
+
+
+def _scaled_return(share: Callable[[Steps], Array], setting: float | str) -> Decomposer:
+    """What a step's episode says of the step, divided by the return scale; that scale is all there is to keep."""
+
+    def init(key: Array, spec: EnvSpec) -> Rate:
+        return init_rate()
+
+    def ingest(state: Rate, store: EpisodeStore, block: EpisodeBlock) -> Rate:
+        return add_returns(state, block)
+
+    def scale(state: Rate) -> Array:
+        return return_scale(setting, state)
+
+    def reward(state: Rate, steps: Steps) -> Array:
+        return share(steps) / scale(state)
+
+    return Decomposer(init, ingest, reward, scale)

@@ -1,0 +1,169 @@
+"""RUDDER: return decomposition for delayed rewards (Arjona-Medina et al., NeurIPS 2019).
+
+An LSTM reads an episode of L steps and predicts its return after each of them, g_t from (s_0, a_0) … (s_t, a_t):
+
+    (g_last − R)² + λ · mean_t (g_t − R)²
+
+What a step changed in the prediction is its reward; what the prediction misses in the end is spread evenly, so that
+the rewards of an episode sum to its return whatever the net has learnt:
+
+    r̂_t = g_t − g_{t−1} + (R − g_last) / L,    g_{−1} = 0
+
+Numbers as in docs/methods/rudder.md:
+
+1. g = unit · (w·h + b), where the unit is the root mean square of the returns seen so far, R/scale. The scale suits
+   single steps: without the unit a whole return is far beyond what a head on a bounded state can learn to reach.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from diaster.config import RudderConfig
+from diaster.decomposers import Decomposer, Metrics
+from diaster.decomposers.diaster import sum_by_episode
+from diaster.decomposers.statistics import (
+    Moments,
+    Rate,
+    add_returns,
+    add_rows,
+    init_moments,
+    init_rate,
+    normalize,
+    return_scale,
+)
+from diaster.nn.nets import LSTM, Linear, linear, linear_init, lstm_init, lstm_scan
+from diaster.replay.rows import Rows, pack_episodes
+from diaster.replay.store import EpisodeBlock, EpisodeStore, Steps, draw_episodes, gather_steps
+from diaster.types import EnvSpec
+
+
+class ReturnNet(NamedTuple):
+    """g: a recurrent net and a linear head."""
+
+    cell: LSTM
+    head: Linear
+
+
+class Size(NamedTuple):
+    """How large returns are."""
+
+    steps: Array  # [] seen
+    square: Array  # [] mean over those steps of their episode's R²
+
+
+class RudderState(NamedTuple):
+    """Everything RUDDER carries between updates."""
+
+    predicted_return: ReturnNet
+    optimizer: optax.OptState
+    moments: Moments
+    rate: Rate
+    size: Size
+
+
+class Batch(NamedTuple):
+    """Rows of whole episodes and their returns."""
+
+    inputs: Array  # [T, W, I]
+    rows: Rows
+    target: Array  # [B] scaled returns
+    length: Array  # [B]
+
+
+def add_sizes(size: Size, block: EpisodeBlock) -> Size:
+    """Take in a block's returns. Episodes count by their length, as they are drawn."""
+    length = jnp.asarray(block.length)
+    steps = size.steps + length.sum()
+    gained = (length * (block.episode_return**2 - size.square)).sum()
+    return Size(steps, size.square + gained / jnp.maximum(steps, 1.0))
+
+
+def predict_return(net: ReturnNet, unit: Array, inputs: Array, start: Array) -> Array:
+    """g_t, from an episode's steps up to t.  # [T, W]"""
+    return unit * linear(net.head, lstm_scan(net.cell, inputs, start))[..., 0]
+
+
+def return_loss(net: ReturnNet, unit: Array, auxiliary_weight: float, batch: Batch) -> tuple[Array, Metrics]:
+    """Mean over episodes of (g_last − R)² + λ · mean_t (g_t − R)²: squares are taken before the mean over t."""
+    rows = batch.rows
+    square = (predict_return(net, unit, batch.inputs, rows.step == 0) - batch.target[rows.episode]) ** 2
+    is_last = rows.step == batch.length[rows.episode] - 1
+    at_the_end = sum_by_episode(jnp.where(is_last, square, 0.0), rows).mean()
+    on_the_way = (sum_by_episode(square, rows) / batch.length).mean()
+    return at_the_end + auxiliary_weight * on_the_way, {"return_loss": at_the_end, "auxiliary_loss": on_the_way}
+
+
+def redistribute(prediction: Array, time: Array, length: Array, target: Array) -> Array:
+    """Differences of g along each episode, and an even share of what g_last misses of the return.  # all [T, W]"""
+    before = jnp.concatenate([jnp.zeros_like(prediction[:1]), prediction[:-1]])
+    difference = prediction - jnp.where(time == 0, 0.0, before)
+    cell = jnp.arange(prediction.shape[0])[:, None] - time + length - 1  # of the last step of the cell's episode
+    final = jnp.take_along_axis(prediction, jnp.clip(cell, 0, prediction.shape[0] - 1), axis=0)
+    return difference + (target - final) / length
+
+
+def make_rudder(config: RudderConfig, horizon: int) -> Decomposer:
+    """RUDDER for episodes of at most `horizon` steps."""
+    optimizer = optax.adam(config.learning_rate)
+
+    def init(key: Array, spec: EnvSpec) -> RudderState:
+        cell_key, head_key = jax.random.split(key)
+        hidden = config.hidden
+        net = ReturnNet(
+            lstm_init(cell_key, spec.obs_dim + spec.action_dim, hidden),
+            linear_init(head_key, hidden, 1, hidden**-0.5),
+        )
+        return RudderState(
+            predicted_return=net,
+            optimizer=optimizer.init(net),
+            moments=init_moments(spec.obs_dim),
+            rate=init_rate(),
+            size=Size(jnp.zeros(()), jnp.zeros(())),
+        )
+
+    def ingest(state: RudderState, store: EpisodeStore, block: EpisodeBlock) -> RudderState:
+        return state._replace(
+            moments=add_rows(state.moments, block),
+            rate=add_returns(state.rate, block),
+            size=add_sizes(state.size, block),
+        )
+
+    def scale(state: RudderState) -> Array:
+        return return_scale(config.return_scale, state.rate)
+
+    def unit(state: RudderState) -> Array:
+        return jnp.where(state.size.square > 0.0, jnp.sqrt(state.size.square) / scale(state), 1.0)
+
+    def inputs_of(state: RudderState, steps: Steps) -> Array:
+        obs = normalize(state.moments, steps.obs) if config.normalize_inputs else steps.obs
+        return jnp.concatenate([obs, steps.action], axis=-1)
+
+    def draw(state: RudderState, store: EpisodeStore, key: Array) -> Batch:
+        episode = draw_episodes(store, key, config.batch_episodes, config.episode_draw)  # [B]
+        length = store.length[episode]
+        rows = pack_episodes(length, config.batch_episodes, horizon)  # as many rows as episodes: all find a place
+        steps = gather_steps(store, episode[rows.episode], rows.step)
+        return Batch(inputs_of(state, steps), rows, store.episode_return[episode] / scale(state), length)
+
+    def update(state: RudderState, batch: Batch) -> tuple[RudderState, Metrics]:
+        gradient, metrics = jax.grad(return_loss, has_aux=True)(
+            state.predicted_return, unit(state), config.auxiliary_weight, batch
+        )
+        change, optimizer_state = optimizer.update(gradient, state.optimizer)
+        net = optax.apply_updates(state.predicted_return, change)
+        return state._replace(predicted_return=net, optimizer=optimizer_state), metrics
+
+    def label(state: RudderState, steps: Steps) -> Array:
+        prediction = predict_return(state.predicted_return, unit(state), inputs_of(state, steps), steps.time == 0)
+        return redistribute(prediction, steps.time, steps.length, steps.episode_return / scale(state))
+
+    def reward(state: RudderState, steps: Steps) -> Array:
+        raise NotImplementedError("RUDDER's rewards depend on the whole episode; `label` has them")
+
+    return Decomposer(init, ingest, reward, scale, draw, update, label)

@@ -1,0 +1,100 @@
+"""A step reward r̂(s, a, s′) that is fitted to returns: all that RRD and RD have in common.
+
+r̂ is a perceptron over [s, a, s − s′]. A method adds two things: which steps of an episode an update looks at, and
+the loss of their rewards. Both are written for one episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from diaster.config import RdConfig, RrdConfig
+from diaster.decomposers import Decomposer, Metrics
+from diaster.decomposers.statistics import (
+    Moments,
+    Rate,
+    add_returns,
+    add_rows,
+    init_moments,
+    init_rate,
+    normalize,
+    return_scale,
+)
+from diaster.nn.nets import MLP, mlp, mlp_init
+from diaster.replay.store import EpisodeBlock, EpisodeStore, Steps, draw_episodes, gather_steps
+from diaster.types import EnvSpec
+
+StepChoice = Callable[[Array, Array], Array]
+"""Steps of an episode that an update looks at, from a random key and the length  # [K]"""
+EpisodeLoss = Callable[[Array, Array, Array], Array]
+"""Loss of an episode, from r̂ of those steps  # [K], the scaled return and the length"""
+
+
+class StepRewardState(NamedTuple):
+    """Everything that is carried between updates."""
+
+    step_reward: MLP
+    optimizer: optax.OptState
+    moments: Moments
+    rate: Rate
+
+
+class Batch(NamedTuple):
+    """Some steps of each episode, and the returns that their rewards are measured against."""
+
+    inputs: Array  # [B, K, I]
+    episode_return: Array  # [B] scaled
+    length: Array  # [B]
+
+
+def batch_loss(net: MLP, batch: Batch, episode_loss: EpisodeLoss) -> Array:
+    """Mean loss of the episodes of a batch."""
+    step_reward = mlp(net, batch.inputs)[..., 0]  # [B, K]
+    return jax.vmap(episode_loss)(step_reward, batch.episode_return, batch.length).mean()
+
+
+def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_loss: EpisodeLoss) -> Decomposer:
+    """The decomposer that fits r̂ of the chosen steps by the given loss."""
+    optimizer = optax.adam(config.learning_rate)
+
+    def init(key: Array, spec: EnvSpec) -> StepRewardState:
+        n_in = 2 * spec.obs_dim + spec.action_dim
+        step_reward = mlp_init(key, (n_in, config.hidden, config.hidden, 1))
+        return StepRewardState(step_reward, optimizer.init(step_reward), init_moments(spec.obs_dim), init_rate())
+
+    def ingest(state: StepRewardState, store: EpisodeStore, block: EpisodeBlock) -> StepRewardState:
+        return state._replace(moments=add_rows(state.moments, block), rate=add_returns(state.rate, block))
+
+    def scale(state: StepRewardState) -> Array:
+        return return_scale(config.return_scale, state.rate)
+
+    def inputs_of(state: StepRewardState, steps: Steps) -> Array:
+        obs, next_obs = steps.obs, steps.next_obs
+        if config.normalize_inputs:
+            obs, next_obs = normalize(state.moments, obs), normalize(state.moments, next_obs)
+        return jnp.concatenate([obs, steps.action, obs - next_obs], axis=-1)
+
+    def draw(state: StepRewardState, store: EpisodeStore, key: Array) -> Batch:
+        episode_key, step_key = jax.random.split(key)
+        episode = draw_episodes(store, episode_key, config.batch_episodes, config.episode_draw)  # [B]
+        length = store.length[episode]
+        time = jax.vmap(choose)(jax.random.split(step_key, config.batch_episodes), length)  # [B, K]
+        inputs = inputs_of(state, gather_steps(store, episode[:, None], time))
+        return Batch(inputs, store.episode_return[episode] / scale(state), length)
+
+    def update(state: StepRewardState, batch: Batch) -> tuple[StepRewardState, Metrics]:
+        loss, gradient = jax.value_and_grad(batch_loss)(state.step_reward, batch, episode_loss)
+        change, optimizer_state = optimizer.update(gradient, state.optimizer)
+        step_reward = optax.apply_updates(state.step_reward, change)
+        return state._replace(step_reward=step_reward, optimizer=optimizer_state), {"step_loss": loss}
+
+    def reward(state: StepRewardState, steps: Steps) -> Array:
+        return mlp(state.step_reward, inputs_of(state, steps))[..., 0]
+
+    return Decomposer(init, ingest, reward, scale, draw, update, needs_next_obs=True)

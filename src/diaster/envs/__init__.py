@@ -1,0 +1,1 @@
+"""Environments: made, made episodic, and isolated in processes. No JAX in here."""

@@ -1,0 +1,147 @@
+"""The machine a run trains on: its device, its memory, its compilation cache, and how a record describes it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from diaster.config import RunConfig
+from diaster.errors import DiasterError
+from diaster.replay.store import store_bytes
+from diaster.types import EnvSpec
+
+
+def find_devices(wanted: str, number: int | str) -> list[jax.Device]:
+    """The devices to learn on, of one kind."""
+    devices = _devices_of(wanted)
+    if number == "all":
+        return devices
+    assert isinstance(number, int)
+    if number > len(devices):
+        raise DiasterError(
+            f"{number} devices were asked for and JAX finds {len(devices)} of the kind {devices[0].platform}; "
+            "use --devices all to take what there is."
+        )
+    return devices[:number]
+
+
+def _devices_of(wanted: str) -> list[jax.Device]:
+    if wanted == "cpu":
+        return list(jax.local_devices(backend="cpu"))
+    try:
+        return list(jax.local_devices(backend="gpu"))
+    except RuntimeError:
+        if wanted == "gpu":
+            raise DiasterError(
+                "a GPU was asked for and JAX finds none; install the GPU version with pip install 'diaster[cuda]', "
+                "or use --device cpu."
+            ) from None
+    return list(jax.local_devices())
+
+
+def check_memory(config: RunConfig, spec: EnvSpec, capacity: int, devices: Sequence[jax.Device]) -> None:
+    """Refuse a replay that cannot fit, before it is tried."""
+    device = devices[0]
+    # Devices that are cores share the host's memory; others have their own, and so many seeds are on one.
+    n_seeds = len(config.seeds) if device.platform == "cpu" else -(-len(config.seeds) // len(devices))
+    needed = n_seeds * store_bytes(capacity, spec.obs_dim, spec.action_dim)
+    available = device_memory(device)
+    if available is not None and needed > 0.9 * available:
+        raise DiasterError(
+            f"the replay needs {needed / 1e9:.1f} GB ({n_seeds} × {capacity} observations of "
+            f"{spec.obs_dim} numbers) and {available / 1e9:.1f} GB are free on the {device.platform}; "
+            "use fewer seeds or a smaller --replay.capacity."
+        )
+
+
+def device_memory(device: jax.Device) -> int | None:
+    """Free bytes, where the platform tells."""
+    if device.platform != "cpu":
+        statistics = device.memory_stats() or {}
+        limit = statistics.get("bytes_limit")
+        return None if limit is None else int(limit - statistics.get("bytes_in_use", 0))
+    return host_memory()
+
+
+def host_memory() -> int | None:
+    """Free bytes of the host, where the platform tells."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
+
+
+def peak_memory(device: jax.Device) -> int | None:
+    """The most bytes this process has had on a device, where the platform tells."""
+    peak = (device.memory_stats() or {}).get("peak_bytes_in_use") if device.platform != "cpu" else None
+    return None if peak is None else int(peak)
+
+
+def use_compilation_cache() -> None:
+    """Keep compiled programs between runs, unless the user has arranged that already."""
+    if getattr(jax.config, "jax_compilation_cache_dir", None) is None:
+        home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        for name, value in (
+            ("jax_compilation_cache_dir", str(Path(home) / "diaster" / "jax")),
+            # A GPU's kernels are chosen by timing: a program that is compiled again may round otherwise. Keep them all.
+            ("jax_persistent_cache_min_compile_time_secs", 0.0),
+        ):
+            jax.config.update(name, value)  # type: ignore[no-untyped-call]
+
+
+def describe_machine(device: jax.Device) -> dict[str, Any]:
+    """What a reader of the run has to know to repeat it."""
+    packages = ("diaster", "jax", "jaxlib", "numpy", "optax", "gymnasium", "mujoco")
+    versions = {}
+    for package in packages:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "command": sys.argv,
+        "commit": git_commit(),
+        "versions": {"python": platform.python_version(), **versions},
+        "device": device.device_kind,
+        "platform": device.platform,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What a run's bytes depend on beside its settings, where two records differ in it. `before` may be any JSON."""
+
+    def facts(record: Mapping[str, Any]) -> dict[str, Any]:
+        versions = record.get("versions")
+        own = {name: record[name] for name in ("platform", "device", "cores") if name in record}
+        return {**own, **(versions if isinstance(versions, Mapping) else {})}
+
+    present = facts(now)
+    return [
+        f"{name} {value} (now {present.get(name, 'none')})"
+        for name, value in facts(before).items()
+        if value != present.get(name)
+    ]
+
+
+def git_commit() -> str | None:
+    """The commit of the checkout this package runs from, where there is one."""
+    here = Path(__file__).resolve().parent
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=5
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip()

@@ -1,0 +1,104 @@
+"""Seeds dealt out to several devices: one learner on each, with the same face as a single one.
+
+Seeds share nothing but a program, so nothing has to be exchanged between devices, and their number need not be a
+multiple of the devices'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from diaster.agents import Metrics
+from diaster.learning.learner import Learner, LearnerSnapshot
+from diaster.learning.policies import PoliciesOfLearners
+from diaster.replay.store import EpisodeBlock, EpisodeStore
+from diaster.types import Episode
+
+
+class ShardedLearner:
+    """Learners of neighbouring seeds, each on a device of its own."""
+
+    def __init__(
+        self,
+        make: Callable[[Sequence[int], jax.Device], Learner],
+        seeds: Sequence[int],
+        devices: Sequence[jax.Device],
+    ) -> None:
+        parts = np.array_split(np.arange(len(seeds)), min(len(devices), len(seeds)))
+        self._spans = [slice(int(part[0]), int(part[-1]) + 1) for part in parts]
+        used = devices[: len(self._spans)]
+        self._home = used[0]
+        self.learners = [make(seeds[span], device) for span, device in zip(self._spans, used, strict=True)]
+
+    def prepare(self, episodes: Sequence[Sequence[Episode]]) -> list[EpisodeBlock | None]:
+        return [learner.prepare(episodes[span]) for learner, span in self._shares()]
+
+    def ingest(self, episodes: Sequence[Sequence[Episode]], prepared: list[EpisodeBlock | None] | None = None) -> None:
+        for (learner, span), block in zip(self._shares(), prepared or self.prepare(episodes), strict=True):
+            learner.ingest(episodes[span], block)
+
+    def fit_decomposer(self, ready: NDArray[np.bool_], first_update: int, n_updates: int) -> Metrics:
+        return self._joined(
+            [learner.fit_decomposer(ready[span], first_update, n_updates) for learner, span in self._shares()]
+        )
+
+    def fit_agent(self, ready: NDArray[np.bool_], first_update: int, n_updates: int) -> Metrics:
+        return self._joined(
+            [learner.fit_agent(ready[span], first_update, n_updates) for learner, span in self._shares()]
+        )
+
+    def renew_labels(self, oldest: int) -> None:
+        for learner in self.learners:
+            learner.renew_labels(oldest)
+
+    def send_policies(self) -> PoliciesOfLearners:
+        return PoliciesOfLearners([learner.send_policies() for learner in self.learners])
+
+    def frozen_decomposers(self) -> Any:
+        """On the first device."""
+        return self._together([learner.frozen_decomposers() for learner in self.learners])
+
+    def keep(self) -> None:
+        for learner in self.learners:
+            learner.keep()
+
+    def snapshot(self) -> LearnerSnapshot:
+        snapshots = [learner.snapshot() for learner in self.learners]
+        return LearnerSnapshot(
+            _concatenated([snapshot.arrays for snapshot in snapshots]),
+            _concatenated([snapshot.good for snapshot in snapshots]),
+            [times for snapshot in snapshots for times in snapshot.times_back],
+            snapshots[0].label_age,
+        )
+
+    def restore(self, snapshot: LearnerSnapshot, stores: Sequence[EpisodeStore]) -> None:
+        for learner, span in self._shares():
+            part = LearnerSnapshot(
+                {name: array[span] for name, array in snapshot.arrays.items()},
+                {name: array[span] for name, array in snapshot.good.items()},
+                snapshot.times_back[span],
+                snapshot.label_age,
+            )
+            learner.restore(part, stores[span])
+
+    def _shares(self) -> list[tuple[Learner, slice]]:
+        return list(zip(self.learners, self._spans, strict=True))
+
+    def _joined(self, metrics: Sequence[Metrics]) -> Metrics:
+        """One array for all seeds, on the first device; nobody waits for it."""
+        joined: Metrics = self._together(metrics)
+        return joined
+
+    def _together(self, trees: Sequence[Any]) -> Any:
+        here = [jax.device_put(tree, self._home) for tree in trees]
+        return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *here)
+
+
+def _concatenated(trees: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *trees)

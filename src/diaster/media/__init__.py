@@ -1,0 +1,1 @@
+"""Pictures, recordings and films of a policy."""

@@ -1,0 +1,243 @@
+"""Records episodes of a trained run, so that figures can be drawn from its directory alone.
+
+Two kinds of episodes, about as many of each: those of the policy, and a spread of behaviours from the policy to random
+actions, since what a good policy does differs little from step to step. In a maze the spread starts in all of its
+cells and has one goal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from diaster.actors.acting import random_actions
+from diaster.actors.collect import Rollout, known_reward
+from diaster.envs.making import TRUE_REWARD, Env
+from diaster.errors import DiasterError
+from diaster.media.rendering import Picture, picture_of, rendering_env, shrunk
+from diaster.run import Run
+from diaster.rundir.recordings import Maze, Rollouts, nets_digest, read_rollouts, write_rollouts
+from diaster.types import EvaluationEpisode, FloatArray, Stream, host_random, reset_seed
+
+FRAMES = 6
+FRAME_SIDE = 160
+MOST_EPISODES = 1000
+HOLD = 4
+# A map needs episodes from everywhere: of a maze the spread has more of them, some from each cell.
+STARTS_PER_CELL, MOST_STARTS = 8, 64
+FORWARD = "x_position"  # where Gymnasium's robots say how far they have come
+
+Act = Callable[[FloatArray], FloatArray]
+
+
+class Recorded(NamedTuple):
+    """An episode with what figures need beside it."""
+
+    of: EvaluationEpisode
+    position: NDArray[np.float64]  # [L+1, P]
+    goal: NDArray[np.float64]  # [2] or [0]
+
+
+class Places(NamedTuple):
+    """Where an observation holds the position and the goal, if anywhere."""
+
+    position: list[int]
+    goal: list[int]
+
+
+def record_rollouts(path: Path, episodes: int) -> None:
+    """Record so many episodes of each seed's policy, and the spread; nothing where they are there."""
+    if not 1 <= episodes <= MOST_EPISODES:
+        raise DiasterError(f"{episodes} episodes were asked for; give a number from 1 to {MOST_EPISODES}.")
+    run = Run(path)
+    nets = nets_digest(path)
+    with contextlib.suppress(DiasterError):  # none, or none that can be used: there will be one
+        there = read_rollouts(path)
+        if min(there.of_policy(seed) for seed in run.seeds) >= episodes:
+            return
+    maze = _maze_of(run)
+    found = [
+        (seed, is_spread, item)
+        for seed in run.seeds
+        for is_spread in (False, True)
+        for item in _episodes(run, maze, seed, episodes, is_spread)
+    ]
+    rewards: dict[int, list[NDArray[np.float64]]] = {
+        seed: run.step_rewards([item.of for of, _, item in found if of == seed], seed) for seed in run.seeds
+    }
+    step_reward = [values for seed in run.seeds for values in rewards[seed]]
+    if not all(np.isfinite(values).all() for values in step_reward):
+        raise DiasterError(f"the step rewards of '{path}' are not finite; the run has diverged, train it again.")
+    items = [item for _, _, item in found]
+    width = min(item.position.shape[1] for item in items)  # what only some episodes tell is not known
+    rollouts = Rollouts(
+        seed=np.array([seed for seed, _, _ in found], np.int64),
+        is_spread=np.array([is_spread for _, is_spread, _ in found], bool),
+        length=np.array([item.of.episode.length for item in items], np.int64),
+        episode_return=np.array([item.of.episode.episode_return for item in items], np.float64),
+        goal=np.stack([item.goal for item in items]),
+        obs=np.concatenate([item.of.episode.obs[:-1] for item in items]),
+        action=np.concatenate([item.of.episode.action for item in items]),
+        step_reward=np.concatenate(step_reward),
+        true_reward=np.concatenate([_true_reward(item.of) for item in items]),
+        position=np.concatenate([item.position[:-1, :width] for item in items]),
+        next_position=np.concatenate([item.position[1:, :width] for item in items]),
+        frames=np.zeros((0, 1, 1, 3), np.uint8),
+        frame_step=np.zeros(0, np.int64),
+        maze=maze,
+    )
+    # A driver may take the whole process down when it is asked to draw: what was recorded is safe by then.
+    write_rollouts(path, rollouts, nets)
+    frames, frame_step = _frames(run, items[0])
+    if len(frames):
+        write_rollouts(path, rollouts._replace(frames=frames, frame_step=frame_step), nets)
+
+
+def _true_reward(item: EvaluationEpisode) -> NDArray[np.float64]:
+    return np.full(item.episode.length, np.nan) if item.true_reward is None else item.true_reward.astype(np.float64)
+
+
+def _episodes(run: Run, maze: Maze | None, seed: int, n: int, is_spread: bool) -> list[Recorded]:
+    """Episodes of the policy, or of behaviours between it and random actions."""
+    make = (lambda: SpreadStarts(run.make_env())) if is_spread else run.make_env
+    rollout = Rollout(make, run.spec, f"seed {seed}'s recording")
+    places, policy, found = _places(run), run.actor(seed), []
+    if is_spread and maze is not None:
+        n = max(n, min(STARTS_PER_CELL * int((~maze.walls).sum()), MOST_STARTS))
+    try:
+        for number in range(n):
+            start = reset_seed(seed, Stream.RECORD_RESET, int(is_spread), number)
+            act = policy
+            if is_spread:
+                act = _mixed(run, policy, seed, number, share=(number + 0.5) / n)
+            found.append(_episode(rollout, act, start, places))
+    finally:
+        rollout.close()
+    return found
+
+
+def _mixed(run: Run, policy: Act, seed: int, number: int, share: float) -> Act:
+    """The policy, with a random action in its place in this share of the time; one is held for a few steps.
+
+    Pushes that change at every step cancel out, and lead nowhere.
+    """
+    random = host_random(seed, Stream.RECORD_ACTION, number)
+    held: list[FloatArray | None] = []
+
+    def act(obs: FloatArray) -> FloatArray:
+        if not held:
+            push = random_actions(random, 1, run.spec)[0] if random.random() < share else None
+            held.extend([push] * HOLD)
+        push = held.pop()
+        return policy(obs) if push is None else push
+
+    return act
+
+
+def _episode(rollout: Rollout, act: Act, seed: int, places: Places) -> Recorded:
+    obs = rollout.reset(seed)
+    goal = obs[places.goal].astype(np.float64)
+    positions, hidden_rewards, episode = [_position(obs, rollout.info, places)], [], None
+    while episode is None:
+        obs, episode = rollout.step(act(obs))
+        positions.append(_position(obs, rollout.info, places))
+        hidden_rewards.append(rollout.info[TRUE_REWARD])
+    width = min(map(len, positions))  # one that is not always told is not known
+    position = np.array([place[:width] for place in positions], np.float64).reshape(len(positions), width)
+    return Recorded(EvaluationEpisode(episode, known_reward(hidden_rewards)), position, goal)
+
+
+def _places(run: Run) -> Places:
+    """Of tasks with a goal in a plane the observation says both; others may tell how far they came, beside it."""
+    space = run.raw_observation_space
+    names = ("achieved_goal", "desired_goal")
+    if isinstance(space, spaces.Dict) and all(
+        isinstance(part := space.spaces.get(name), spaces.Box) and part.shape == (2,) for name in names
+    ):
+        indices: Any = spaces.unflatten(space, np.arange(run.spec.obs_dim))
+        position, goal = ([int(index) for index in indices[name]] for name in names)
+        return Places(position, goal)
+    return Places([], [])
+
+
+def _position(obs: FloatArray, info: dict[str, Any], places: Places) -> list[float]:
+    if places.position:
+        return [float(value) for value in obs[places.position]]
+    value = info.get(FORWARD)
+    return [float(value)] if isinstance(value, int | float | np.floating) and np.isfinite(value) else []
+
+
+def _frames(run: Run, first: Recorded) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Pictures of an episode, taken while its actions are taken again; none where nothing can draw."""
+    episode = first.of.episode
+    wanted = np.unique(np.linspace(0, episode.length, FRAMES).round().astype(int)).tolist()
+    pictures: list[Picture] = []
+    with contextlib.suppress(Exception), rendering_env(run.make_env, run.config.env) as env:
+        obs, _ = env.reset(seed=reset_seed(run.seeds[0], Stream.RECORD_RESET, 0, 0))
+        for step in range(episode.length + 1):
+            if step in wanted:
+                if not np.array_equal(np.asarray(obs, np.float32), episode.obs[step]):
+                    break  # it depends on more than its seed and its actions: these are pictures of something else
+                pictures.append(shrunk(picture_of(env), FRAME_SIDE))
+            if step < episode.length:
+                obs, *_ = env.step(run.spec.to_env(episode.action[step]))
+    if len(pictures) < len(wanted) or len({picture.shape for picture in pictures}) > 1:
+        return np.zeros((0, 1, 1, 3), np.uint8), np.zeros(0, np.int64)
+    return np.stack(pictures), np.array(wanted, np.int64)
+
+
+class SpreadStarts(gym.Wrapper[Any, Any, Any, Any]):
+    """Starts the episodes of a maze in one open cell after the other, all with the same goal; others as they are."""
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._cells = open_cells(_walls(env))
+        self._number = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if self._cells:
+            start, goal = self._cells[self._number % len(self._cells)], self._cells[-1]
+            options = {"reset_cell": np.array(start), "goal_cell": np.array(goal)}
+            self._number += 1
+        return self.env.reset(seed=seed, options=options)
+
+
+def open_cells(walls: NDArray[np.bool_] | None) -> list[tuple[int, int]]:
+    """The open cells of a maze by the length of the way from the first of them; the last is the farthest."""
+    if walls is None or walls.all():
+        return []
+    first = tuple(int(index) for index in np.argwhere(~walls)[0])
+    found, ahead = [(first[0], first[1])], deque([(first[0], first[1])])
+    while ahead:
+        row, column = ahead.popleft()
+        for cell in ((row + 1, column), (row - 1, column), (row, column + 1), (row, column - 1)):
+            inside = 0 <= cell[0] < walls.shape[0] and 0 <= cell[1] < walls.shape[1]
+            if inside and not walls[cell] and cell not in found:
+                found.append(cell)
+                ahead.append(cell)
+    return found
+
+
+def _walls(env: Env) -> NDArray[np.bool_] | None:
+    """The map of an environment of Gymnasium-Robotics that has one; anything but a wall is open."""
+    maze = getattr(env.unwrapped, "maze", None)
+    rows = getattr(maze, "maze_map", None)
+    return None if rows is None else np.array([[cell == 1 for cell in row] for row in rows], bool)
+
+
+def _maze_of(run: Run) -> Maze | None:
+    env = run.make_env()
+    try:
+        walls = _walls(env)
+        cell = getattr(getattr(env.unwrapped, "maze", None), "maze_size_scaling", 1.0)
+        return None if walls is None else Maze(walls, float(cell))
+    finally:
+        env.close()

@@ -1,0 +1,77 @@
+"""Pictures of an environment, drawn off-screen."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diaster.envs.making import Env, one_line
+from diaster.errors import DiasterError
+
+MOST_SIGNS = 200  # of what a driver or an environment says
+Picture = NDArray[np.uint8]  # [height, width, 3]
+
+
+@contextlib.contextmanager
+def rendering_env(make: Callable[..., Env], name: str) -> Iterator[Env]:
+    """An environment that can draw itself; where nothing can draw it, a sentence that says what is missing.
+
+    MuJoCo draws with OpenGL. Without a screen it needs EGL or OSMesa, and it looks for neither by itself.
+    """
+    with _off_screen(), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        env: Env | None = None
+        try:
+            env = make(render_mode="rgb_array")
+            env.reset(seed=0)
+            picture_of(env)
+        except Exception as error:  # whatever a driver raises
+            if env is not None:
+                with contextlib.suppress(Exception):
+                    env.close()
+            cause = error.__cause__ or error  # what the environment itself said
+            raise DiasterError(
+                f"'{name}' cannot be drawn here ({one_line(cause)[:MOST_SIGNS]}); for MuJoCo install EGL or OSMesa "
+                "(Debian: apt-get install libegl1, or libosmesa6 and set MUJOCO_GL=osmesa)."
+            ) from None
+        try:
+            yield env
+        finally:
+            with contextlib.suppress(Exception):
+                env.close()
+
+
+def picture_of(env: Env) -> Picture:
+    """The environment as it stands."""
+    picture: Any = env.render()
+    if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
+        raise TypeError("it draws no pictures")
+    return picture.astype(np.uint8, copy=False)
+
+
+def shrunk(picture: Picture, most: int) -> Picture:
+    """The picture with its longer side at most so long: means over square blocks, so that thin lines stay."""
+    block = -(-max(picture.shape[:2]) // most)
+    height, width = (side // block * block for side in picture.shape[:2])
+    blocks = picture[:height, :width].reshape(height // block, block, width // block, block, 3)
+    return np.asarray(blocks.mean(axis=(1, 3)).round(), np.uint8)
+
+
+@contextlib.contextmanager
+def _off_screen() -> Iterator[None]:
+    """Ask MuJoCo for EGL while it draws, unless the user has chosen or there is a screen."""
+    if "MUJOCO_GL" in os.environ or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ:
+        yield
+        return
+    os.environ["MUJOCO_GL"] = "egl"
+    try:
+        yield
+    finally:
+        del os.environ["MUJOCO_GL"]

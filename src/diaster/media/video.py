@@ -1,0 +1,201 @@
+"""A film of the policy at work, with r̂ and its running sum drawn below the picture."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diaster.actors.collect import known_reward
+from diaster.analysis.figures.style import PROXY, TRUTH, check_picture, drawing, new_figure
+from diaster.envs.making import TRUE_REWARD, one_line
+from diaster.errors import DiasterError
+from diaster.media.rendering import Picture, picture_of, rendering_env
+from diaster.run import Run
+from diaster.types import Episode, EvaluationEpisode, Stream, reset_seed
+
+FORMATS = (".mp4", ".gif")
+USUAL_SPEED, LEAST_SPEED, MOST_SPEED = 25, 15, 50  # pictures a second
+MOST_FRAMES = 750
+PANEL_HEIGHT, PANEL_DPI = 240, 135
+LEAST_WIDTH = 480
+HOLD_LAST = 20  # so that the end of a short film can be seen
+
+
+class Film(NamedTuple):
+    """An episode with a picture of every so many steps."""
+
+    episode: EvaluationEpisode
+    pictures: list[Picture]
+    stride: int
+    speed: float
+    """Pictures a second."""
+
+
+def write_video(path: Path, out: Path, seed: int | None = None) -> Film:
+    """Film one deterministic episode of a run's policy."""
+    check_picture(out, FORMATS)
+    write = _find_writer(out.suffix.lower())
+    run = Run(path)
+    seed = run.seeds[0] if seed is None else seed
+    try:
+        film = _film(run, seed)
+    except DiasterError:
+        raise
+    except Exception as error:  # whatever the environment's own code raises
+        raise DiasterError(f"'{run.config.env}' failed while it was filmed: {one_line(error)}; check it.") from error
+    rewards = run.step_rewards([film.episode], seed)[0]
+    temporary = _beside(out)
+    try:
+        write(temporary, _with_panels(film, rewards), film.speed)
+        temporary.chmod(0o644)
+        temporary.replace(out)
+    except OSError as error:
+        raise DiasterError(f"'{out}' cannot be written: {error.strerror or error}.") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return film
+
+
+def _beside(out: Path) -> Path:
+    """A new file next to the one that it will become."""
+    try:
+        handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.stem}.", suffix=out.suffix.lower())
+    except OSError as error:
+        raise DiasterError(f"'{out}' cannot be written: {error.strerror}.") from None
+    os.close(handle)
+    return Path(name)
+
+
+def _find_writer(suffix: str) -> Callable[[Path, Iterator[Picture], float], None]:
+    """What turns pictures into a file, before any time is spent on them."""
+    try:
+        if suffix == ".gif":
+            import imageio.v2
+
+            return partial(_write_gif, imageio.v2.get_writer)
+        import imageio_ffmpeg
+
+        return partial(_write_mp4, imageio_ffmpeg.get_ffmpeg_exe())
+    except ImportError as error:
+        raise DiasterError(
+            f"a video needs the package '{error.name}', which is not installed; run pip install 'diaster[video]'."
+        ) from None
+    except RuntimeError as error:
+        raise DiasterError(f"no ffmpeg was found ({one_line(error)}); run pip install 'diaster[video]'.") from None
+
+
+def _write_gif(writer_of: Any, out: Path, pictures: Iterator[Picture], speed: float) -> None:
+    with writer_of(out, duration=1000 / speed, loop=0) as writer:
+        for picture in pictures:
+            writer.append_data(picture)
+
+
+def _write_mp4(ffmpeg: str, out: Path, pictures: Iterator[Picture], speed: float) -> None:
+    """Feed raw pictures to ffmpeg. imageio's own way forks a process with JAX's threads in it, and that may hang."""
+    first = next(pictures)
+    height, width = first.shape[:2]
+    into = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{speed:g}", "-i", "-"]
+    kind = ["-an", "-c:v", "libx264", "-crf", "20", "-pix_fmt", "yuv420p", "-movflags", "+faststart"]
+    command = [ffmpeg, "-y", "-loglevel", "error", *into, *kind, str(out)]
+    with tempfile.TemporaryFile() as complaint:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaint)
+        assert process.stdin is not None
+        try:
+            with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # it says why itself
+                for picture in (first, *pictures):
+                    pipe.write(picture.tobytes())
+        finally:
+            failed = process.wait()
+        if failed:
+            complaint.seek(0)
+            said = complaint.read(1000).decode(errors="replace").strip().splitlines()
+            raise OSError(said[-1] if said else f"ffmpeg ended with exit code {failed}")
+
+
+def _film(run: Run, seed: int) -> Film:
+    act = run.actor(seed)
+    with rendering_env(run.make_env, run.config.env) as env:
+        # Gymnasium says how many steps a second has; a film needs no more pictures than the eye.
+        steps_per_second = float(env.metadata.get("render_fps") or USUAL_SPEED)
+        stride = max(1, round(steps_per_second / USUAL_SPEED), -(-run.spec.horizon // MOST_FRAMES))
+        speed = min(MOST_SPEED, max(LEAST_SPEED, steps_per_second / stride))
+        obs, _ = env.reset(seed=reset_seed(seed, Stream.RECORD_RESET, 0, 0))
+        seen, actions, hidden = [np.asarray(obs, np.float32)], [], []
+        pictures, terminated, truncated, total = [picture_of(env)], False, False, 0.0
+        while not (terminated or truncated):
+            action = act(seen[-1])
+            obs, reward, terminated, truncated, info = env.step(run.spec.to_env(action))
+            total = float(reward)
+            seen.append(np.asarray(obs, np.float32))
+            actions.append(action)
+            hidden.append(float(info[TRUE_REWARD]))
+            if len(actions) % stride == 0 or terminated or truncated:
+                pictures.append(picture_of(env))
+    episode = Episode(np.stack(seen), np.stack(actions), total, bool(terminated))
+    return Film(EvaluationEpisode(episode, known_reward(hidden)), pictures, stride, speed)
+
+
+def _with_panels(film: Film, rewards: NDArray[np.float64]) -> Iterator[Picture]:
+    """Each picture above the curves as far as they have come; the curves are drawn once and uncovered."""
+    height, width = film.pictures[0].shape[:2]
+    wide = max(LEAST_WIDTH, width) // 2 * 2
+    before, after, left, right = _panels(film, rewards, wide)
+    tall = (height + len(before)) // 2 * 2  # codecs want even sides
+    length = film.episode.episode.length
+    for number, picture in enumerate(film.pictures):
+        step = min(number * film.stride, length)
+        place = round(left + (right - left) * step / length)
+        panel = before.copy()
+        panel[:, :place] = after[:, :place]
+        if step < length:
+            panel[:, place : place + 2] = (0x55, 0x55, 0x55)
+        whole = np.full((height + len(panel), wide, 3), 255, np.uint8)
+        offset = (wide - width) // 2
+        whole[:height, offset : offset + width] = picture
+        whole[height:] = panel
+        for _ in range(HOLD_LAST if step == length else 1):
+            yield whole[:tall]
+
+
+def _panels(film: Film, rewards: NDArray[np.float64], width: int) -> tuple[Picture, Picture, float, float]:
+    """The axes without and with their curves, and where their first and last step lie, in pixels."""
+    images, ends = [], (0.0, 0.0)
+    true = film.episode.true_reward
+    time = np.arange(1, len(rewards) + 1)
+    with drawing():
+        for with_curves in (False, True):
+            figure = new_figure(width / PANEL_DPI, PANEL_HEIGHT / PANEL_DPI)
+            figure.set_dpi(PANEL_DPI)
+            of_steps, of_sums = figure.subplots(2, 1, sharex=True)
+            for axes, values, name in ((of_steps, rewards, "r̂"), (of_sums, np.cumsum(rewards), "sum of r̂")):
+                other = None if true is None else (true if axes is of_steps else np.cumsum(true))
+                shown = 1.0 if with_curves else 0.0
+                if other is not None:
+                    axes.plot(time, other, color=TRUTH, linestyle="--", linewidth=0.9, alpha=0.6 * shown)
+                axes.plot(time, values, color=PROXY, linewidth=1.2, alpha=shown)
+                axes.set_ylabel(name)
+                axes.set_xlim(0, len(rewards))
+                axes.grid(True)
+            of_sums.set_xlabel("step" if true is None else "step (dashed: the hidden true reward)")
+            images.append(_pixels(figure, width))
+            box = of_sums.get_window_extent()
+            ends = float(box.x0), float(box.x1)
+    return images[0], images[1], *ends
+
+
+def _pixels(figure: Any, width: int) -> Picture:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.draw()
+    picture: Picture = np.asarray(canvas.buffer_rgba())[:PANEL_HEIGHT, :width, :3].copy()
+    return picture

@@ -1,0 +1,1 @@
+"""A run from its settings to its results: resolve, loop, resume, evaluate, show progress."""

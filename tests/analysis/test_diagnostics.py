@@ -1,0 +1,150 @@
+"""Numbers of an evaluation, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from diaster.analysis.diagnostics import HeldOut, diagnose, pearson, return_statistics
+from diaster.types import Episode, EvaluationEpisode
+
+
+def episode(true_reward, episode_return: float | None = None, hidden: bool = False) -> EvaluationEpisode:
+    """An episode with these rewards; `hidden` where the environment does not tell them."""
+    reward = np.array(true_reward, np.float32)
+    total = float(reward.sum()) if episode_return is None else episode_return
+    inner = Episode(np.zeros((len(reward) + 1, 1), np.float32), np.zeros((len(reward), 1), np.float32), total, True)
+    return EvaluationEpisode(inner, None if hidden else reward)
+
+
+def rewards(*of_episodes):
+    return [np.array(values, np.float64) for values in of_episodes]
+
+
+THREE = [episode([1.0, 2.0]), episode([0.0, 0.0, 3.0, 3.0]), episode([12.0])]  # returns 3, 6, 12; lengths 2, 4, 1
+
+
+def test_return_statistics_are_mean_deviation_least_largest_and_mean_length():
+    statistics = return_statistics(THREE)
+    assert statistics.return_mean == pytest.approx(7.0)
+    assert statistics.return_std == pytest.approx(math.sqrt((16 + 1 + 25) / 3))
+    assert statistics.return_min == 3.0 and statistics.return_max == 12.0
+    assert statistics.length_mean == pytest.approx(7 / 3)
+    assert all(type(value) is float for value in statistics)
+
+
+def test_one_episode_has_no_deviation():
+    statistics = return_statistics(THREE[:1])
+    assert statistics == (3.0, 0.0, 3.0, 3.0, 2.0)
+
+
+def test_perfect_rewards_have_fit_one_correlation_one_and_no_gap():
+    fit = diagnose(THREE, [item.true_reward.astype(np.float64) for item in THREE])
+    assert fit.fit_r2 == pytest.approx(1.0)
+    assert fit.reward_correlation == pytest.approx(1.0)
+    assert fit.return_gap == pytest.approx(0.0, abs=1e-12)
+
+
+def test_fit_and_gap_by_hand():
+    # Sums 4, 6 and 9 for returns 3, 6 and 12: errors 1, 0 and −3, variance of the returns 14.
+    fit = diagnose(THREE, rewards([2.0, 2.0], [6.0, 0.0, 0.0, 0.0], [9.0]))
+    assert fit.fit_r2 == pytest.approx(1.0 - (10 / 3) / 14)
+    assert fit.return_gap == pytest.approx((4 / 3) / math.sqrt(14))
+
+
+def test_rewards_that_predict_the_mean_return_have_fit_zero():
+    fit = diagnose(THREE, rewards([3.5, 3.5], [7.0, 0.0, 0.0, 0.0], [7.0]))
+    assert fit.fit_r2 == pytest.approx(0.0)
+
+
+def test_the_correlation_is_over_all_steps_of_all_episodes_and_not_a_mean_of_episodes():
+    items = [episode([0.0, 1.0]), episode([2.0, 3.0])]
+    found = rewards([1.0, 0.0], [3.0, 2.0])
+    # Within each episode the correlation is −1. Over all: Σ xy = 3, Σ x² = Σ y² = 5 about the mean 1.5.
+    assert diagnose(items, found).reward_correlation == pytest.approx(3 / 5)
+
+
+def test_a_shifted_and_stretched_reward_correlates_perfectly_but_fits_badly():
+    fit = diagnose(THREE, [10.0 * item.true_reward.astype(np.float64) - 5.0 for item in THREE])
+    assert fit.reward_correlation == pytest.approx(1.0)
+    assert fit.fit_r2 < 0.0 and fit.return_gap > 1.0
+
+
+def test_the_opposite_reward_has_correlation_minus_one():
+    fit = diagnose(THREE, [-item.true_reward.astype(np.float64) for item in THREE])
+    assert fit.reward_correlation == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize("constant", [5.0, 0.0, 1e6 / 3])
+def test_constant_returns_leave_fit_and_gap_undefined_but_not_the_correlation(constant):
+    items = [episode([1.0, 2.0], constant), episode([3.0, 1.0, 2.0], constant), episode([0.0], constant)]
+    fit = diagnose(items, rewards([1.0, 2.0], [3.0, 1.0, 2.0], [0.0]))
+    assert math.isnan(fit.fit_r2) and math.isnan(fit.return_gap)
+    assert fit.reward_correlation == pytest.approx(1.0)
+
+
+def test_the_correlation_is_undefined_where_the_true_reward_is_unknown():
+    items = [episode(item.true_reward, hidden=True) for item in THREE]
+    fit = diagnose(items, [item.true_reward.astype(np.float64) for item in THREE])
+    assert math.isnan(fit.reward_correlation)
+    assert fit.fit_r2 == pytest.approx(1.0) and fit.return_gap == pytest.approx(0.0, abs=1e-12)
+
+
+def test_episodes_with_unknown_rewards_do_not_enter_the_correlation():
+    items = [episode([0.0, 1.0]), episode([2.0, 3.0], hidden=True)]
+    assert diagnose(items, rewards([0.0, 1.0], [3.0, 2.0])).reward_correlation == pytest.approx(1.0)
+
+
+def test_the_correlation_is_undefined_where_one_side_is_constant():
+    assert math.isnan(diagnose(THREE, rewards([1.0] * 2, [1.0] * 4, [1.0])).reward_correlation)
+    assert math.isnan(pearson(np.array([1.0, 2.0]), np.array([4.0, 4.0])))
+    assert math.isnan(pearson(np.array([1.0]), np.array([2.0])))
+
+
+def test_pearson_is_numpys_correlation():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=100)
+    y = x + rng.normal(size=100)
+    assert pearson(x, y) == pytest.approx(np.corrcoef(x, y)[0, 1])
+
+
+def test_held_out_episodes_are_spread_over_the_whole_run_and_hold_the_newest() -> None:
+    def numbered(value: int) -> EvaluationEpisode:
+        return EvaluationEpisode(Episode(np.zeros((2, 1)), np.zeros((1, 1)), float(value), True), None)
+
+    held_out, kept = HeldOut(10), []
+    for evaluation in range(100):
+        kept = held_out.add(evaluation, [numbered(evaluation)])
+        assert len(kept) <= 10
+        assert kept[-1].episode.episode_return == evaluation
+    assert [item.episode.episode_return for item in kept] == [0, 16, 32, 48, 64, 80, 96, 99]
+
+
+def test_one_evaluation_is_kept_whole_even_where_it_is_larger_than_the_room() -> None:
+    episode = EvaluationEpisode(Episode(np.zeros((2, 1)), np.zeros((1, 1)), 1.0, True), None)
+    held_out = HeldOut(7)
+    assert len(held_out.add(0, [episode] * 5)) == 5
+    assert len(held_out.add(1, [episode] * 5)) == 5
+    assert len(HeldOut(2).add(0, [episode] * 5)) == 5
+
+
+def test_a_constant_side_has_no_correlation_also_where_its_mean_is_rounded():
+    assert math.isnan(pearson(np.arange(1000.0), np.full(1000, 0.1, np.float32)))
+
+
+def test_what_is_held_out_goes_on_after_it_was_restored() -> None:
+    def numbered(number: int) -> EvaluationEpisode:
+        return EvaluationEpisode(Episode(np.zeros((2, 1)), np.zeros((1, 1)), float(number), True), None)
+
+    one, other = HeldOut(10), HeldOut(10)
+    for evaluation in range(45):
+        one.add(evaluation, [numbered(evaluation)])
+    other.restore(one.stride, {number: [numbered(number)] for number in reversed(one.evaluations)})
+    for evaluation in range(45, 90):
+        kept = [
+            [item.episode.episode_return for item in held_out.add(evaluation, [numbered(evaluation)])]
+            for held_out in (one, other)
+        ]
+        assert kept[0] == kept[1]

@@ -1,0 +1,67 @@
+"""All tasks in one figure: what is compared, at which step, and what is left out."""
+
+from pathlib import Path
+
+import pytest
+from made_runs import make_run
+
+from diaster.analysis.curves import Task, read_results
+from diaster.analysis.figures.summary import largest_block, summarise
+from diaster.errors import DiasterError
+
+
+def texts(path: Path) -> list[str]:
+    return [f"{note.subject}: {note.text}" for note in summarise(read_results(path)).notes]
+
+
+def test_scores_are_final_returns_in_units_of_the_mean_of_dense(tmp_path: Path) -> None:
+    make_run(tmp_path / "dense", {0: [1.0, 8.0], 1: [1.0, 12.0]}, method="dense")
+    make_run(tmp_path / "diaster", {0: [1.0, 5.0], 1: [1.0, 20.0]})
+    found = summarise(read_results(tmp_path))
+    scores = {series[0]: [runs.tolist() for runs in of_tasks] for series, of_tasks in found.scores.items()}
+    assert scores == {"diaster": [[0.5, 2.0]], "dense": [[0.8, 1.2]]}
+    assert found.notes == []
+
+
+def test_runs_of_unequal_length_are_compared_at_the_last_step_that_all_have(tmp_path: Path) -> None:
+    make_run(tmp_path / "dense", {0: [2.0, 4.0, 100.0]}, method="dense")
+    make_run(tmp_path / "diaster", {0: [1.0, 2.0]})
+    found = summarise(read_results(tmp_path))
+    assert [scores[0].tolist() for scores in found.scores.values()] == [[0.5], [1.0]]
+    assert "Toy-v0: compared at 200 steps, the last that all have" in texts(tmp_path)
+
+
+def test_tasks_without_dense_or_with_nothing_to_be_a_fraction_of_are_left_out(tmp_path: Path) -> None:
+    for env, top in (("A-v0", 4.0), ("B-v0", -4.0)):
+        make_run(tmp_path / f"{env}-dense", {0: [top]}, env=env, method="dense")
+        make_run(tmp_path / env, {0: [1.0]}, env=env)
+    make_run(tmp_path / "C", {0: [1.0]}, env="C-v0")
+    found = summarise(read_results(tmp_path))
+    assert [task.env for task in found.tasks] == ["A-v0"]
+    assert any(text.startswith("B-v0: left out, the return of dense is not above 0") for text in texts(tmp_path))
+    assert "C-v0: left out, no runs of dense to measure with" in texts(tmp_path)
+
+
+def test_without_any_dense_there_is_no_summary(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {0: [1.0]})
+    with pytest.raises(DiasterError, match="--method dense"):
+        summarise(read_results(tmp_path))
+
+
+def test_methods_are_compared_on_the_same_tasks_alone_and_what_that_costs_is_said(tmp_path: Path) -> None:
+    for env in ("A-v0", "B-v0", "C-v0"):
+        for method in ("dense", "diaster", "rrd"):
+            make_run(tmp_path / f"{env}-{method}", {0: [1.0]}, env=env, method=method)
+    make_run(tmp_path / "ircr", {0: [1.0]}, env="A-v0", method="ircr")
+    found = summarise(read_results(tmp_path))
+    assert [series[0] for series in found.scores] == ["diaster", "rrd", "dense"]
+    assert len(found.tasks) == 3
+    assert "ircr: left out, it lacks tasks that others have" in texts(tmp_path)
+
+
+def test_the_largest_block_has_as_many_pairs_as_can_be_had() -> None:
+    a, b, c = (Task(name, 10) for name in "abc")
+    x, y, z = (("m", name, "s") for name in "xyz")
+    assert largest_block({x: {a, b, c}, y: {a, b}, z: {a, b}}, [a, b, c]) == ([x, y, z], [a, b])
+    assert largest_block({x: {a, b, c}, y: {a}, z: {b}}, [a, b, c]) == ([x], [a, b, c])
+    assert largest_block({x: {a, b}, y: {b, c}}, [a, b, c])[1] == [a, b]  # equal: the earlier tasks

@@ -1,0 +1,141 @@
+"""The report's page as text: self-contained, escaped, complete. What a browser makes of it is tested elsewhere."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from made_runs import make_run
+
+from diaster.analysis.figures import FIGURES
+from diaster.analysis.report import write_page
+from diaster.errors import DiasterError
+
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&-v0"
+VOID = {"meta", "input", "source", "img", "br", "link"}
+
+
+class Page(HTMLParser):
+    """Elements, texts and attributes; complains of what is not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.scripts: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        (self.scripts if self.open and self.open[-1] in ("script", "style") else self.texts).append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    root = tmp_path_factory.mktemp("page")
+    for method in ("diaster", "rrd", "dense"):
+        make_run(root / "runs" / method, {0: [1.0, 2.0], 1: [2.0, 4.0]}, env="Hopper-v5", method=method)
+    make_run(root / "runs" / "evil", {0: [1.0] * 2000}, every=1, env=EVIL, method="rrd", done=False, steps=9999)
+    left_out = write_page(root / "runs", root / "report.html")
+    assert [line.partition(":")[0] for line in left_out] == [
+        "proxy-reward", "heatmap", "cut-points", "step-reward", "credit",
+    ]  # fmt: skip
+    return (root / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(text: str) -> Page:
+    return Page(text)
+
+
+def test_every_element_is_closed(page: Page) -> None:
+    assert page.open == []
+
+
+def test_nothing_is_loaded_from_anywhere(page: Page, text: str) -> None:
+    for tag, attributes in page.elements:
+        for name in ("src", "srcset", "href", "action", "data", "poster"):
+            value = attributes.get(name)
+            assert value is None or value.startswith("data:image/png;base64,"), f"<{tag} {name}=…>"
+    styles = "".join(page.scripts)
+    assert "@import" not in styles and "url(" not in styles and "fetch(" not in styles
+    assert page.all("link") == []
+
+
+def test_its_own_policy_allows_its_script_and_its_style_alone(page: Page) -> None:
+    [policy] = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
+    assert policy is not None and policy.startswith("default-src 'none'; img-src data:;")
+    digests = re.findall(r"'sha256-([^']+)'", policy)
+    found = {base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in page.scripts}
+    assert len(digests) == 2 and set(digests) <= found
+    assert not any(name.startswith("on") or name == "style" for _, attributes in page.elements for name in attributes)
+
+
+def test_hostile_names_are_text_and_nothing_else(page: Page, text: str) -> None:
+    assert len(page.all("script")) == 2
+    assert all("onerror" not in attributes for attributes in page.all("img"))
+    assert EVIL[:40] in "".join(page.texts)
+    assert "alert(1)</script>" not in text
+
+
+def data_of(page: Page) -> dict:
+    return json.loads(next(part for part in page.scripts if part.startswith('{"series"')))
+
+
+def test_the_data_of_the_curves_are_means_and_standard_errors(page: Page) -> None:
+    data = data_of(page)
+    assert [one["name"] for one in data["series"]] == ["diaster", "rrd", "dense (reference)"]
+    [diaster] = [curve for curve in data["tasks"][0]["curves"] if curve["method"] == "diaster"]
+    assert (diaster["steps"], diaster["mean"], diaster["error"]) == ([100, 200], [1.5, 3.0], [0.5, 1.0])
+    assert diaster["plain"] and diaster["seeds"] == 2
+
+
+def test_long_curves_are_thinned_and_keep_both_ends(page: Page) -> None:
+    [curve] = data_of(page)["tasks"][1]["curves"]
+    assert len(curve["steps"]) == 250
+    assert (curve["steps"][0], curve["steps"][-1]) == (1, 2000)
+
+
+def test_every_figure_is_there_or_says_why_it_is_not(page: Page) -> None:
+    assert [article.get("id") for article in page.all("article")] == list(FIGURES)
+    absent = [article.get("id") for article in page.all("article") if article.get("class") == "absent"]
+    assert absent == ["proxy-reward", "heatmap", "cut-points", "step-reward", "credit"]
+    assert all(image["alt"] for image in page.all("img"))
+
+
+def test_every_run_and_figure_has_the_command_that_makes_it(page: Page) -> None:
+    words = "".join(page.texts)
+    assert "diaster train Hopper-v5 --method rrd --steps 200 --seeds 2" in words
+    assert "diaster figure performance" in words
+
+
+def test_what_is_missing_comes_before_what_is_there(page: Page) -> None:
+    words = "".join(page.texts)
+    assert words.index("unfinished: 2 k of 9.999 k steps") < words.index("Final returns")
+
+
+def test_the_table_has_means_with_errors_and_a_dash_where_there_is_nothing(page: Page) -> None:
+    words = "".join(page.texts)
+    assert "3.00 ± 1.00" in words and "2 seeds, 200" in words and "–" in words
+
+
+@pytest.mark.parametrize("name", ["report.txt", "report", "gone/report.html"])
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_read(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DiasterError, match=r"report|gone"):
+        write_page(tmp_path / "no runs", tmp_path / name)
+    assert list(tmp_path.iterdir()) == []

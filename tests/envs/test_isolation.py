@@ -1,0 +1,97 @@
+"""An environment in a process of its own: the same steps, and faults that take nothing else with them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+import toy_envs
+
+from diaster.actors.acting import TANH_GAUSSIAN
+from diaster.actors.collect import Collector, Handling
+from diaster.actors.workers import Place, make_collectors
+from diaster.envs.isolation import IsolatedEnv
+from diaster.envs.making import describe_env, gym_spec, make_env
+from diaster.errors import DiasterError
+
+IMPORTS = ("toy_envs",)
+
+
+def isolated(env_id: str, seconds: float = 60.0) -> IsolatedEnv:
+    return IsolatedEnv(gym_spec(env_id).to_json(), toy_envs.HORIZON, IMPORTS, seconds)
+
+
+def spec_of(env_id: str):
+    return describe_env(make_env(env_id, toy_envs.HORIZON), env_id, toy_envs.HORIZON)
+
+
+def test_steps_are_those_of_the_environment_itself() -> None:
+    here, there = make_env("Toy-v0", toy_envs.HORIZON), isolated("Toy-v0")
+    try:
+        np.testing.assert_array_equal(here.reset(seed=3)[0], there.reset(seed=3)[0])
+        for number in range(toy_envs.HORIZON):
+            action = np.array([0.1 * number, -0.2], np.float32)
+            mine, theirs = here.step(action), there.step(action)
+            np.testing.assert_array_equal(mine[0], theirs[0])
+            assert mine[1:] == theirs[1:]
+    finally:
+        there.close()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "words"),
+    [
+        ("ToyCrashes-v0", "its process died (SIGSEGV)"),
+        ("ToyDies-v0", "its process died (exit code 7)"),
+        ("ToyHangs-v0", "no answer within 2 seconds"),
+        ("ToyRaises-v0", "RuntimeError: the toy fell off the table"),
+    ],
+)
+def test_a_fault_drops_the_episode_and_a_new_process_takes_over(env_id: str, words: str) -> None:
+    collector = Collector(partial(isolated, env_id, 2.0), spec_of(env_id), TANH_GAUSSIAN, 0, Handling(retries=1))
+    try:
+        assert [episode.length for episode in collector.collect(None, 0, 13 + 10)] == [10, 10]
+        count, sentence = collector.faults()
+    finally:
+        collector.close()
+    assert count == 1
+    assert words in sentence
+    assert "training step 13" in sentence
+
+
+def test_no_process_is_left_when_it_is_closed() -> None:
+    env = isolated("Toy-v0")
+    env.reset(seed=0)
+    env.close()
+    assert env._process.poll() is not None
+
+
+def test_an_environment_that_cannot_be_made_is_no_fault_to_be_survived() -> None:
+    collector = Collector(
+        partial(IsolatedEnv, gym_spec("Toy-v0").to_json(), 10, ("no_such_module",), 60.0),
+        spec_of("Toy-v0"), TANH_GAUSSIAN, 0, Handling(retries=100),
+    )  # fmt: skip
+    try:
+        with pytest.raises(DiasterError, match="'no_such_module'"):
+            collector.collect(None, 0, 3)
+    finally:
+        collector.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_fleets_of_isolated_environments_collect_the_same_episodes(workers: int) -> None:
+    spec, answers = spec_of("Toy-v0"), []
+    for handling in (Handling(), Handling(isolate=True)):
+        fleet = make_collectors(Place(spec, TANH_GAUSSIAN, (0, 4), IMPORTS, workers, handling))
+        try:
+            fleet.start(lambda: [None, None], 0, 25)
+            answers.append([episode.obs.tobytes() for of_seed in fleet.finish() for episode in of_seed])
+        finally:
+            fleet.close()
+    assert len(answers[0]) == 4 and answers[0] == answers[1]
+
+
+def test_an_environment_that_no_other_process_can_make_is_refused() -> None:
+    with pytest.raises(DiasterError, match="--isolate-envs"):
+        make_collectors(Place(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, (0,), (), 0, Handling(isolate=True)))

@@ -1,0 +1,69 @@
+"""One process per run directory, and no lock that outlives its owner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from diaster.errors import DiasterError
+from diaster.rundir.lock import LOCK, RunLock
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from diaster.rundir.lock import RunLock
+RunLock(Path(sys.argv[1])).take()
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_second_owner_is_told_of_the_first(tmp_path: Path) -> None:
+    first = RunLock(tmp_path)
+    first.take()
+    with pytest.raises(DiasterError, match=f"is being trained by process {os.getpid()} on"):
+        RunLock(tmp_path).take()
+    first.release()
+
+
+def test_a_lock_that_was_released_leaves_nothing_and_can_be_taken_again(tmp_path: Path) -> None:
+    for _ in range(3):
+        lock = RunLock(tmp_path)
+        lock.take()
+        lock.release()
+        lock.release()
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_dies_with_its_owner(tmp_path: Path) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None and owner.stdout.readline() == "held\n"
+    with pytest.raises(DiasterError, match=f"process {owner.pid} on"):
+        RunLock(tmp_path).take()
+    owner.send_signal(signal.SIGKILL)
+    owner.communicate()
+    assert (tmp_path / LOCK).exists()
+    lock = RunLock(tmp_path)
+    lock.take()
+    lock.release()
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    outside = tmp_path / "outside"
+    outside.write_text("precious")
+    (tmp_path / "run" / LOCK).symlink_to(outside)
+    with pytest.raises(DiasterError, match="cannot be opened"):
+        RunLock(tmp_path / "run").take()
+    assert outside.read_text() == "precious"
+
+
+def test_a_pipe_in_its_place_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / LOCK)
+    with pytest.raises(DiasterError, match="is no regular file; remove it"):
+        RunLock(tmp_path).take()

@@ -1,0 +1,103 @@
+"""One cell from wherever it is to its end, and what its process tells."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import types
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_runs import StoppingAt, learnt_bytes, small
+
+from diaster.config import build_config
+from diaster.errors import DiasterError, Stopped
+from diaster.run import Run
+from diaster.rundir.lock import LOCK, RunLock
+from diaster.rundir.records import CONFIG, DONE, METADATA, PROGRESS
+from diaster.sweep.cell import At, Job, Telling, clear_false_start, run_cell
+from diaster.training.loop import resolve, run_training
+from diaster.training.progress import Progress, Silent
+
+SETTINGS = small(env="Toy-v0", method="uniform", checkpoint_every=40)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run_training(build_config(**SETTINGS), tmp_path_factory.mktemp("cell") / "whole", Silent())
+
+
+def job(path: Path, record_episodes: int = 0) -> Job:
+    return Job(path, resolve(build_config(**SETTINGS))[0], record_episodes, (), ())
+
+
+def quiet() -> Telling:
+    return Telling(Pipe()[0])
+
+
+def test_a_new_cell_is_trained_as_by_the_train_command(tmp_path: Path, whole: Run) -> None:
+    ours, theirs = Pipe()
+    run_cell(job(tmp_path / "cell"), Telling(theirs))
+    assert learnt_bytes(Run(tmp_path / "cell")) == learnt_bytes(whole)
+    assert ours.recv() == At(0, is_start=True)
+
+
+def test_a_broken_cell_is_resumed_to_the_same_bytes(tmp_path: Path, whole: Run) -> None:
+    with pytest.raises(Stopped):
+        run_training(build_config(**SETTINGS), tmp_path / "cell", StoppingAt(160))
+    ours, theirs = Pipe()
+    run_cell(job(tmp_path / "cell"), Telling(theirs))
+    assert learnt_bytes(Run(tmp_path / "cell")) == learnt_bytes(whole)
+    assert ours.recv() == At(160, is_start=True)
+
+
+def test_rollouts_are_recorded_of_a_finished_cell_and_it_is_not_trained_again(
+    whole: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    module = types.ModuleType("diaster.media.recording")
+    module.record_rollouts = lambda path, episodes: asked.append((path, episodes))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "diaster.media.recording", module)
+    before = (whole.path / DONE).stat().st_mtime_ns
+    run_cell(job(whole.path, record_episodes=5), quiet())
+    run_cell(job(whole.path), quiet())
+    assert asked == [(whole.path, 5)]
+    assert (whole.path / DONE).stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("names", [[LOCK, f".{CONFIG}.abc"], [LOCK, CONFIG, f".{METADATA}.abc"], [METADATA], []])
+def test_what_is_left_of_a_run_that_was_killed_at_its_very_start_is_cleared(names: list[str], tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    clear_false_start(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("names", [[CONFIG, METADATA], [CONFIG, PROGRESS], ["notes.txt"]])
+def test_anything_else_stays(names: list[str], tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    clear_false_start(tmp_path)
+    assert sorted(item.name for item in tmp_path.iterdir()) == sorted(names)
+
+
+def test_a_cell_that_another_process_trains_is_left_alone(tmp_path: Path) -> None:
+    lock = RunLock(tmp_path)
+    lock.take()
+    with pytest.raises(DiasterError, match="is being trained by process"):
+        clear_false_start(tmp_path)
+    lock.release()
+
+
+def test_a_cell_whose_launcher_is_gone_asks_itself_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Any] = []
+    monkeypatch.setattr(os, "kill", lambda process, number: sent.append((process, number)))
+    ours, theirs = Pipe()
+    telling = Telling(theirs)
+    ours.close()
+    telling._seeds = 1
+    telling.advance(Progress(40, 0.0, 0.0))
+    assert sent == [(os.getpid(), signal.SIGTERM)]

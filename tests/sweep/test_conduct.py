@@ -1,0 +1,227 @@
+"""Whole sweeps of tiny cells, by the command; what is done, broken, foreign or changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from command_line import Output
+from command_line import run as command
+
+from diaster.rundir.checkpoint import DIRECTORY, generations
+from diaster.rundir.lock import RunLock
+from diaster.rundir.records import CONFIG, DONE, METADATA, PROGRESS, read_config
+from diaster.sweep.conduct import FILE, LOGS
+from diaster.sweep.status import STATUS
+
+SWEEP = """
+[settings]
+imports = ["toy_envs"]
+steps = 240
+chunk_steps = 40
+warmup_steps = 80
+learner = { hidden = 8, batch_size = 16 }
+evaluation = { every = 120, episodes = 2 }
+
+[axes]
+env = ["Toy-v0", "ToyShape-v0"]
+method = "uniform"
+"""
+
+
+class Swept(NamedTuple):
+    file: Path
+    out: Path
+    output: Output
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
+    """A sweep of two cells, one of which fails."""
+    folder = tmp_path_factory.mktemp("sweep")
+    file, out = folder / "some.toml", folder / "out"
+    file.write_text(SWEEP, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", list(sys.path))
+        yield Swept(file, out, command("sweep", file, "--out", out))
+
+
+@pytest.fixture
+def copy(swept: Swept, tmp_path: Path) -> Swept:
+    """The same results, to be spoilt."""
+    out, file = tmp_path / "out", tmp_path / "some.toml"
+    shutil.copytree(swept.out, out)
+    shutil.copy(swept.file, file)
+    return Swept(file, out, swept.output)
+
+
+def refused(*arguments: object) -> str:
+    """The one sentence of a command that does nothing."""
+    code, out, err = command("sweep", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("diaster: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def state_of(output: Output) -> dict[str, str]:
+    rows = [line.split() for line in output.out.splitlines()[1:]]
+    return {row[0]: row[1] for row in rows if row[0].startswith("Toy")}
+
+
+def test_a_cell_that_fails_stops_no_other_and_the_end_says_which(swept: Swept) -> None:
+    code, out, err = swept.output
+    assert code == 2
+    assert state_of(swept.output) == {"Toy-v0_uniform": "done", "ToyShape-v0_uniform": "failed"}
+    last = err.splitlines()[-1]
+    assert last.startswith("diaster: 1 of 2 cells failed; the first, 'ToyShape-v0_uniform': the environment")
+    assert last.endswith("The same command tries them again.")
+    assert "done: " not in out
+
+
+def test_results_are_run_directories_beside_the_file_a_record_and_logs(swept: Swept) -> None:
+    assert sorted(item.name for item in swept.out.iterdir()) == ["Toy-v0_uniform", LOGS, STATUS, FILE]
+    assert (swept.out / FILE).read_bytes() == swept.file.read_bytes()
+    assert (swept.out / "Toy-v0_uniform" / DONE).exists()
+    rows = json.loads((swept.out / STATUS).read_text(encoding="utf-8"))["cells"]
+    assert rows["Toy-v0_uniform"]["state"] == "done"
+    assert "returned an observation of shape" in rows["ToyShape-v0_uniform"]["failure"]
+    assert "step       120" in (swept.out / LOGS / "Toy-v0_uniform.txt").read_text(encoding="utf-8")
+    metadata = json.loads((swept.out / "Toy-v0_uniform" / METADATA).read_text(encoding="utf-8"))
+    assert metadata["command"][:2] == ["diaster", "sweep"]
+
+
+def test_a_dry_run_shows_every_cell_and_starts_nothing(swept: Swept) -> None:
+    before = sorted(swept.out.rglob("*"))
+    output = command("sweep", swept.file, "--out", swept.out, "--dry-run")
+    assert (output.code, output.err) == (0, "")
+    assert state_of(output) == {"Toy-v0_uniform": "done", "ToyShape-v0_uniform": "waiting"}
+    heads, done, waiting, last = output.out.splitlines()
+    assert heads.split() == ["cell", "state", "steps", "seeds", "time", "memory"]
+    assert "~" not in done
+    assert "~" in waiting
+    assert last.startswith("2 cells, 1 done; ")
+    assert "from the speed of 1 finished cell" in last
+    assert sorted(swept.out.rglob("*")) == before
+
+
+def test_a_dry_run_makes_no_directory(swept: Swept, tmp_path: Path) -> None:
+    output = command("sweep", swept.file, "--out", tmp_path / "new", "--dry-run")
+    assert output.code == 0
+    assert "rough figures of other machines" in output.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cell_that_was_cut_off_is_broken_and_what_is_left_of_it_is_less(copy: Swept) -> None:
+    (copy.out / "Toy-v0_uniform" / DONE).unlink()
+    output = command("sweep", copy.file, "--out", copy.out, "--dry-run")
+    assert state_of(output) == {"Toy-v0_uniform": "broken", "ToyShape-v0_uniform": "waiting"}
+    assert output.out.splitlines()[1].split()[-3] == "~0:00"  # its last evaluation was at its last step
+
+
+def test_when_all_cells_are_done_nothing_is_started(copy: Swept) -> None:
+    copy.file.write_text(SWEEP.replace('"ToyShape-v0"', ""), encoding="utf-8")
+    done = copy.out / "Toy-v0_uniform" / DONE
+    before = done.stat().st_mtime_ns
+    output = command("sweep", copy.file, "--out", copy.out)
+    assert (output.code, output.err) == (0, "")
+    assert output.out.splitlines()[-1] == f"done: 1 cell in {copy.out}"
+    assert done.stat().st_mtime_ns == before
+    assert command("sweep", copy.file, "--out", copy.out, "--quiet") == (0, "", "")
+
+
+def test_settings_that_are_not_those_of_a_cell_are_refused_before_anything_starts(copy: Swept) -> None:
+    copy.file.write_text(SWEEP.replace("hidden = 8", "hidden = 9"), encoding="utf-8")
+    before = sorted(copy.out.rglob("*"))
+    for flags in ([], ["--dry-run"]):
+        err = refused(copy.file, "--out", copy.out, *flags)
+        assert f"'{copy.out / 'Toy-v0_uniform'}' was trained with learner.hidden=8, and the sweep now says 9" in err
+    assert sorted(copy.out.rglob("*")) == before
+    assert (copy.out / FILE).read_bytes() == SWEEP.encode()
+
+
+def test_a_second_sweep_into_the_same_directory_is_refused(copy: Swept) -> None:
+    lock = RunLock(copy.out)
+    lock.take()
+    assert "is being trained by process" in refused(copy.file, "--out", copy.out)
+    lock.release()
+
+
+def test_a_cell_without_a_configuration_is_refused_if_it_holds_anything(copy: Swept) -> None:
+    (copy.out / "Toy-v0_uniform" / CONFIG).unlink()
+    assert "and no run; remove the directory" in refused(copy.file, "--out", copy.out)
+
+
+@pytest.mark.parametrize("place", ["{out}/sweep.json", "{out}/sweep.json/deeper", "{folder}"])
+def test_a_directory_that_is_no_sweeps_is_refused(place: str, copy: Swept) -> None:
+    err = refused(copy.file, "--out", place.format(out=copy.out, folder=copy.file.parent))
+    assert "is a file" in err or "is not empty and holds no sweep" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("Toy-v0", "Toi-v0"), "Did you mean 'Toy-v0'?"),
+        (("toy_envs", "toi_envs"), "'toi_envs'"),
+        (('method = "uniform"', 'method = "diaster"\n"decomposer.n_cuts" = 3'), "n_cuts=3 has no effect"),
+        (('method = "uniform"', 'agent = "dqn"'), "'dqn' cannot act in 'Toy-v0'"),
+        (("batch_size = 16", "batch_size = 16.5"), "a whole number"),
+    ],
+)
+def test_a_cell_that_cannot_be_run_is_found_before_anything_starts(
+    change: tuple[str, str], words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "some.toml").write_text(SWEEP.replace(*change), encoding="utf-8")
+    err = refused(tmp_path / "some.toml", "--out", tmp_path / "out")
+    assert err.startswith("diaster: cell 'To")
+    assert words in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A sweep of one cell that would take hours."""
+    text = SWEEP.replace("steps = 240", "steps = 1_000_000").replace(', "ToyShape-v0"', "")
+    (tmp_path / "some.toml").write_text(text, encoding="utf-8")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "diaster", "sweep", "some.toml", "--out", "out", "--quiet"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "support")},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    yield process
+    process.terminate()
+    process.communicate()
+
+
+def test_a_signal_lets_cells_write_checkpoints_and_the_last_line_says_how_to_go_on(
+    tmp_path: Path, endless: subprocess.Popen[str]
+) -> None:
+    cell = tmp_path / "out" / "Toy-v0_uniform"
+    deadline = time.monotonic() + 300
+    while not (cell / PROGRESS).exists():
+        assert endless.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    endless.send_signal(signal.SIGTERM)
+    _, err = endless.communicate(timeout=300)
+    assert endless.returncode == 143
+    assert err == (
+        "diaster: stopped with 0 of 1 cells done; go on with the same command: "
+        "diaster sweep some.toml --out out --quiet\n"
+    )
+    assert generations(cell / DIRECTORY)
+    assert read_config(cell).steps == 1_000_000
+    rows: dict[str, Any] = json.loads((tmp_path / "out" / STATUS).read_text(encoding="utf-8"))["cells"]
+    assert rows["Toy-v0_uniform"]["state"] == "stopped"
+    assert not (tmp_path / "out" / "lock").exists()

@@ -1,0 +1,63 @@
+"""What cells are expected to take: rough, but in proportion, and corrected by what was seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from diaster.config import build_config
+from diaster.replay.store import store_bytes
+from diaster.sweep.estimate import PROCESS_BYTES, Finished, Need, correction, decomposer_steps, estimate
+from diaster.types import EnvSpec
+
+HOPPER = EnvSpec("Hopper-v5", 11, 3, None, None, (3,), 1000)  # type: ignore[arg-type]
+
+
+def need(cores: float = 2, is_on_gpu: bool = False, **settings: Any) -> Need:
+    config = build_config(**{"env": "Hopper-v5", "steps": 100_000, "horizon": 1000, "warmup_steps": 5000, **settings})
+    return estimate(config, HOPPER, cores, is_on_gpu)
+
+
+def test_the_rough_figures_are_those_of_the_docs() -> None:
+    assert 100_000 / need().seconds == pytest.approx(183, rel=0.15)  # docs/performance.md: one seed on two cores
+    five = need(is_on_gpu=True, seeds=5, steps=1_000_000)
+    assert 5_000_000 / five.seconds == pytest.approx(13_000, rel=0.25)  # 11 to 18 thousand on an H200
+
+
+def test_more_work_takes_longer() -> None:
+    base = need().seconds
+    assert need(cores=1).seconds > base
+    assert need(seeds=5).seconds > 4 * base
+    assert need(preset="paper").seconds > 2 * base
+    assert need(learner={"hidden": 64}).seconds < base
+    assert need(method="ircr").seconds < base
+    assert need(evaluation={"every": 1000, "episodes": 10}).seconds > base
+
+
+def test_memory_is_that_of_the_replay_of_all_seeds_and_of_a_process() -> None:
+    found = need(method="ircr", seeds=5, steps=1_000_000)
+    assert found.memory == PROCESS_BYTES + 5 * store_bytes(1_000_000, 11, 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        ({}, (4 * 16 * 4, 4)),
+        ({"preset": "paper"}, (64 * 1000, 1000)),
+        ({"method": "rrd"}, (256, 1)),
+        ({"method": "rd"}, (4000, 1)),
+        ({"method": "rudder"}, (8000, 1000)),
+        ({"method": "ircr"}, (0, 0)),
+    ],
+)
+def test_what_an_update_looks_at_depends_on_the_method(settings: dict[str, Any], steps: tuple[int, int]) -> None:
+    assert decomposer_steps(build_config(env="Hopper-v5", **settings), 1000) == steps
+
+
+def test_expectations_are_corrected_by_finished_cells_of_the_method_else_by_all() -> None:
+    finished = [Finished("rrd", 10.0, 20.0), Finished("rrd", 10.0, 30.0), Finished("ircr", 10.0, 5.0)]
+    assert correction("rrd", finished) == (2.5, 2)
+    assert correction("ircr", finished) == (0.5, 1)
+    assert correction("diaster", finished) == (2.0, 3)
+    assert correction("diaster", []) == (1.0, 0)

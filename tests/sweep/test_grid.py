@@ -1,0 +1,169 @@
+"""From a sweep's file to its cells, and every way in which the file can be wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from diaster.config import DiasterConfig
+from diaster.errors import DiasterError
+from diaster.sweep.grid import MOST_CELLS, Grid, read_grid
+
+EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.toml"))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "some.toml"
+
+
+def grid_of(file: Path, text: str) -> Grid:
+    file.write_text(text, encoding="utf-8")
+    return read_grid(file)
+
+
+def test_every_combination_of_the_axes_is_a_cell_with_a_name_that_says_which(file: Path) -> None:
+    grid = grid_of(
+        file,
+        """
+        [settings]
+        decomposer.segments = "all"
+        [axes]
+        env = ["Hopper-v5", "Ant-v5"]
+        "decomposer.n_cuts" = [0, 5]
+        """,
+    )
+    assert [cell.name for cell in grid.cells] == [
+        "Hopper-v5_diaster_n-cuts-0",
+        "Hopper-v5_diaster_n-cuts-5",
+        "Ant-v5_diaster_n-cuts-0",
+        "Ant-v5_diaster_n-cuts-5",
+    ]
+    decomposer = grid.cells[1].config.decomposer
+    assert isinstance(decomposer, DiasterConfig)
+    assert (decomposer.n_cuts, decomposer.segments) == (5, "all")
+
+
+def test_a_cells_name_stays_the_same_when_axes_grow(file: Path) -> None:
+    before = grid_of(file, "[axes]\nenv = 'Hopper-v5'\nsteps = [1000]")
+    after = grid_of(file, "[axes]\nenv = ['Ant-v5', 'Hopper-v5']\nsteps = [1000, 2000]\nmethod = ['diaster', 'rrd']")
+    assert [cell.name for cell in before.cells] == ["Hopper-v5_diaster_steps-1000"]
+    assert before.cells[0] in after.cells
+
+
+def test_several_tables_of_axes_add_up_and_a_cell_of_two_of_them_is_there_once(file: Path) -> None:
+    grid = grid_of(
+        file,
+        """
+        [[axes]]
+        env = ["Hopper-v5", "Ant-v5"]
+        method = "rrd"
+        [[axes]]
+        env = "Hopper-v5"
+        method = ["rrd", "ircr"]
+        """,
+    )
+    assert [cell.name for cell in grid.cells] == ["Hopper-v5_rrd", "Ant-v5_rrd", "Hopper-v5_ircr"]
+
+
+def test_tables_of_an_environment_or_a_method_hold_for_its_cells_and_axes_go_before_them(file: Path) -> None:
+    grid = grid_of(
+        file,
+        """
+        [settings]
+        steps = 1000
+        chunk_steps = 50
+        [axes]
+        env = ["Hopper-v5", "Ant-v5"]
+        method = ["diaster", "ircr"]
+        "learner.hidden" = 32
+        [env.Hopper-v5]
+        steps = 2000
+        [method.diaster]
+        chunk_steps = 60
+        learner.hidden = 64
+        decomposer.hidden = 8
+        """,
+    )
+    found = [(cell.config.steps, cell.config.chunk_steps, cell.config.learner.hidden) for cell in grid.cells]
+    assert found == [(2000, 60, 32), (2000, 50, 32), (1000, 60, 32), (1000, 50, 32)]
+
+
+def test_names_may_have_hyphens_as_on_the_command_line(file: Path) -> None:
+    grid = grid_of(file, "record-episodes = 3\n[settings]\nenv = 'Hopper-v5'\nlearner.batch-size = 7\nwarmup-steps = 9")
+    assert grid.record_episodes == 3
+    assert grid.cells[0].config.learner.batch_size == 7
+    assert grid.cells[0].config.warmup_steps == 9
+
+
+def test_a_preset_is_a_setting_like_any_other(file: Path) -> None:
+    grid = grid_of(file, "[axes]\nenv = 'Hopper-v5'\npreset = ['default', 'paper']")
+    assert [cell.name for cell in grid.cells] == ["Hopper-v5_diaster_preset-default", "Hopper-v5_diaster_preset-paper"]
+    assert [cell.config.evaluation.every for cell in grid.cells] == [5000, 1000]
+
+
+def test_names_of_cells_are_names_of_files(file: Path) -> None:
+    grid = grid_of(file, "[axes]\nenv = ['a/../b:C-v0', '...']")
+    assert [cell.name for cell in grid.cells] == ["a-..-b-C-v0_diaster", "_diaster"]
+
+
+BAD = {
+    "": ["names no environment", "[axes]", "[settings]"],
+    "[axes": ["not valid TOML"],
+    "[axis]\nenv = 'x'": ["unknown entry in", "'axis'", "Did you mean 'axes'?"],
+    "axes = 3": ["'axes' in", "a table, headed [axes]"],
+    "settings = 3": ["'settings' in", "a table"],
+    "[axes]\nenv = []": ["axis 'env' in", "no values"],
+    "[axes]\nenv = ['x', 'x']": ["one value twice"],
+    "[axes]\nenv = [['x']]": ["axis 'env'", "['x']", "give texts"],
+    "[axes]\nenv = 'x'\nseeds = [0, 1]": ["'seeds'", "train together", "[settings]"],
+    "[axes]\nenv = 'x'\nstps = [1]": ["unknown setting", "'stps'", "Did you mean 'steps'?"],
+    "[axes]\nenv = 'x'\n'decomposer.n_cutz' = [1]": ["'decomposer.n_cutz'", "Did you mean 'decomposer.n_cuts'?"],
+    "[axes]\nenv = 'x'\nmethod = 'diastr'": ["unknown method 'diastr'", "Did you mean 'diaster'?"],
+    "[axes]\nenv = 'x'\nsteps = ['many']": ["cell 'x_diaster_steps-many'", "'many'", "a whole number"],
+    "[axes]\nenv = 'x'\nsteps = [0]": ["cell 'x_diaster_steps-0'", "steps=0 is too small"],
+    "[settings]\ndecomposer.hidden = 8\n[axes]\nenv = 'x'\nmethod = 'ircr'": ["'decomposer.hidden'"],
+    "[axes]\nenv = 'Hopper-v5'\n[env.Hoper-v5]\nsteps = 1": ["no cell has it", "Did you mean 'Hopper-v5'?"],
+    "[axes]\nenv = 'x'\n[method.rrd]\nsteps = 1": ["'rrd'", "known: diaster"],
+    "[axes]\nenv = 'x'\n[env]\nx = 3": ["'env.x' in", "a table"],
+    "[axes]\nenv = ['a b', 'a-b']": ["are called 'a-b_diaster' and differ"],
+    "[[axes]]\nenv = 'x'\n[[axes]]\nenv = 'x'\nsteps = 100_000": [
+        "'x_diaster' and 'x_diaster_steps-100000'",
+        "same run",
+    ],
+    "record_episodes = -1\n[axes]\nenv = 'x'": ["'record_episodes'", "0 or more"],
+    "record_episodes = true\n[axes]\nenv = 'x'": ["'record_episodes'"],
+    f"[axes]\nenv = 'x'\nsteps = {list(range(1, 50))}\nchunk_steps = {list(range(1, 50))}": [
+        "span 2,401 cells",
+        f"at most {MOST_CELLS:,}",
+    ],
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_is_wrong_with_a_file_is_a_sentence(text: str, file: Path) -> None:
+    with pytest.raises(DiasterError) as error:
+        grid_of(file, text)
+    for words in BAD[text]:
+        assert words in str(error.value)
+
+
+def test_every_figure_has_an_experiment_and_a_small_twin() -> None:
+    names = {file.stem for file in EXPERIMENTS}
+    figures = {"performance", "proxy-reward", "heatmap", "cut-points", "step-reward", "credit", "summary"}
+    assert names == figures | {f"{name}-small" for name in figures}
+
+
+@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
+def test_every_experiment_can_be_read(file: Path) -> None:
+    assert read_grid(file).cells
+
+
+@pytest.mark.parametrize("file", [file for file in EXPERIMENTS if "small" not in file.stem], ids=lambda file: file.stem)
+def test_experiments_have_the_papers_step_budgets(file: Path) -> None:
+    from diaster.config import PAPER_TASKS
+
+    for cell in read_grid(file).cells:
+        if cell.config.env in PAPER_TASKS:
+            assert cell.config.steps == PAPER_TASKS[cell.config.env].steps
