@@ -80,8 +80,8 @@ soak-long: venv ## the same on a flaky environment and a disk that fills up, wit
 	$(BIN)/python benchmarks/soak_long.py
 
 cartpole: venv ## episodic CartPole-v1 with Diaster and DQN, five seeds (under five minutes)
-	$(BIN)/diaster train CartPole-v1 --agent dqn --steps 60000 --seeds 5 --decomposer.updates 50 \
-		--learner.annealing-updates 28000 --learner.exploration-steps 4000 --evaluation.every 3000
+	$(BIN)/diaster train CartPole-v1 --agent dqn --steps 60000 --seeds 5 --method.updates 50 \
+		--agent.annealing-updates 28000 --agent.exploration-steps 4000 --evaluation.every 3000
 
 watch-repair: venv ## Diaster, RUDDER and TD on the watch-repair problem, ten seeds (a few minutes)
 	mkdir -p build

@@ -49,9 +49,9 @@ PAIRS = {
     "dqn": Pair(
         "CartPole-v1",
         # SBX's DQN is not double.
-        "--learner.no-double --learner.hidden 256 --learner.batch-size 128 --learner.learning-rate 0.0003 "
-        "--learner.critic-loss huber --learner.target-rate 0.005 --learner.target-every 1 "
-        "--learner.exploration-final 0.05 --learner.updates 1 --learner.every 1",
+        "--agent.no-double --agent.hidden 256 --agent.batch-size 128 --agent.learning-rate 0.0003 "
+        "--agent.critic-loss huber --agent.target-rate 0.005 --agent.target-every 1 "
+        "--agent.exploration-final 0.05 --agent.updates 1 --agent.every 1",
         f"DQN({{}}, {DQN}, {NETS})",
     ),
 }
@@ -93,7 +93,7 @@ def run_ours(name: str, pair: Pair, steps: int, seeds: int, out: Path) -> list[f
             f"--evaluation.every {steps} --evaluation.episodes {EVALUATION_EPISODES} --quiet {pair.flags}"
         )
         if name == "dqn":  # SBX counts the fall of its exploration from the first step on
-            flags += f" --learner.exploration-steps {max(1, steps // 5 - warm_up)}"
+            flags += f" --agent.exploration-steps {max(1, steps // 5 - warm_up)}"
         command = [sys.executable, "-m", "diaster", "train", *flags.split(), "--out", str(out)]
         subprocess.run(command, check=True)
     import diaster

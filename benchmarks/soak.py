@@ -22,22 +22,22 @@ from pathlib import Path
 
 TINY = [
     "--steps=4000", "--chunk-steps=70", "--warmup-steps=300", "--checkpoint-every=70", "--workers=0",
-    "--learner.hidden=16", "--learner.batch-size=16", "--learner.every=4",
+    "--agent.hidden=16", "--agent.batch-size=16", "--agent.every=4",
     "--evaluation.every=500", "--evaluation.episodes=2",
 ]  # fmt: skip
-NET = "--decomposer.hidden=16"
+NET = "--method.hidden=16"
 CASES: dict[str, list[str]] = {
     "diaster, sac": ["InvertedPendulum-v5", "--seeds=2", NET],
-    "differences, td3": ["Swimmer-v5", "--horizon=100", "--agent=td3", "--decomposer.reward-source=difference", NET],
-    "rrd, ddpg": ["Hopper-v5", "--method=rrd", "--agent=ddpg", "--decomposer.every=4", NET],
+    "differences, td3": ["Swimmer-v5", "--horizon=100", "--agent=td3", "--method.reward-source=difference", NET],
+    "rrd, ddpg": ["Hopper-v5", "--method=rrd", "--agent=ddpg", "--method.every=4", NET],
     "rd, dqn": ["CartPole-v1", "--method=rd", "--agent=dqn", NET],
-    "rudder, sac": ["CartPole-v1", "--method=rudder", "--agent=sac", "--decomposer.relabel-every=20", NET],
+    "rudder, sac": ["CartPole-v1", "--method=rudder", "--agent=sac", "--method.relabel-every=20", NET],
     "ircr, sac": ["Hopper-v5", "--method=ircr", "--replay.capacity=3000"],
     "uniform, dqn": ["Acrobot-v1", "--method=uniform", "--agent=dqn"],
     "episodic, td3": ["InvertedPendulum-v5", "--method=episodic", "--agent=td3"],
     "dense, sac": ["Ant-v5", "--method=dense", "--horizon=60"],
 }  # fmt: skip
-RESULTS = ("progress.csv", "policy.safetensors", "decomposer.safetensors")
+RESULTS = ("progress.csv", "policy.safetensors", "method.safetensors")
 
 
 def diaster(*arguments: str) -> subprocess.Popen[bytes]:

@@ -41,7 +41,7 @@ CHUNK, INTERVAL, CAPACITY, EVALUATE = 100, 2000, 20_000, 2500
 SETTINGS = [
     "Flaky-v0", "--import=flaky", "--isolate-envs", "--step-seconds=10", "--env-retries=10", "--workers=0",
     f"--chunk-steps={CHUNK}", "--warmup-steps=1000", f"--checkpoint-every={INTERVAL}", f"--replay.capacity={CAPACITY}",
-    "--learner.hidden=64", "--learner.batch-size=64", "--learner.every=2", "--decomposer.hidden=32",
+    "--agent.hidden=64", "--agent.batch-size=64", "--agent.every=2", "--method.hidden=32",
     f"--evaluation.every={EVALUATE}", "--evaluation.episodes=3",
 ]  # fmt: skip
 DISK = "16m"

@@ -16,10 +16,11 @@ import tomllib
 import jax
 import numpy as np
 
+from diaster.agents import make_agent
 from diaster.analysis.diagnostics import pearson
-from diaster.config import build_config
+from diaster.config import METHODS, build_config
+from diaster.decomposers import make_decomposer
 from diaster.learning.learner import Learner
-from diaster.learning.registry import METHODS, make_agent, make_decomposer
 from diaster.learning.reward_model import RewardModel
 from diaster.types import EnvSpec, Episode, EvaluationEpisode
 
@@ -53,9 +54,9 @@ def recovered_correlation(
     preset: str, updates: int, seconds: float, method: str = "diaster", **decomposer: object
 ) -> tuple[float, int, float]:
     """Correlation on held-out episodes after so many updates or seconds, and what was used of both."""
-    config = build_config(preset, seeds=(0,), method=method, decomposer=decomposer)
-    model = make_decomposer(config, HORIZON)
-    learner = Learner(model, make_agent(config, SPEC), SPEC, (0,), 100_000, 1, jax.devices()[0])
+    config = build_config(preset, seeds=(0,), method={"name": method, **decomposer})
+    model = make_decomposer(config.method, HORIZON)
+    learner = Learner(model, make_agent(config.agent, SPEC), SPEC, (0,), 100_000, 1, jax.devices()[0])
     learner.ingest([[item.episode for item in make_episodes(500, seed=0)]])
     updates = 0 if model.update is None else updates
     start, done, share = time.perf_counter(), 0, max(1, min(50, updates))

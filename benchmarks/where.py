@@ -28,11 +28,12 @@ from threadpoolctl import threadpool_limits
 from diaster.actors import workers
 from diaster.actors.acting import HostParameters
 from diaster.actors.collect import Collector
+from diaster.agents import make_agent
 from diaster.config import build_config
+from diaster.decomposers import make_decomposer
 from diaster.envs.making import make_env
 from diaster.learning.learner import Learner
 from diaster.learning.machine import use_compilation_cache
-from diaster.learning.registry import make_agent, make_decomposer
 from diaster.training import evaluations
 from diaster.training import loop as training
 from diaster.training.bench import random_episode
@@ -110,8 +111,8 @@ def kernels(arguments: argparse.Namespace) -> None:
         build_config(arguments.preset, env=arguments.env, steps=300_000, seeds=arguments.seeds, horizon=length)
     )
     learner = Learner(
-        make_decomposer(config, length), make_agent(config, spec), spec, config.seeds, 20 * length,
-        config.learner.batch_size, jax.devices()[0],
+        make_decomposer(config.method, length), make_agent(config.agent, spec), spec, config.seeds, 20 * length,
+        config.agent.batch_size, jax.devices()[0],
     )  # fmt: skip
     random = np.random.default_rng(0)
     for _ in range(8):
@@ -147,7 +148,7 @@ def kernels(arguments: argparse.Namespace) -> None:
 def collect(arguments: argparse.Namespace) -> None:
     """A step collected by one process with a policy as it is at first; and with the environment's step as it comes."""
     config, spec = training.resolve(build_config(env=arguments.env, steps=300_000))
-    agent = make_agent(config, spec)
+    agent = make_agent(config.agent, spec)
     layers, exploration = agent.policy(agent.init(jax.random.key(0), spec))
     policy = HostParameters(tuple((np.asarray(w), np.asarray(b)) for w, b in layers), float(exploration))
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import tyro
 
 import diaster
-from diaster.config import AGENT_HELP, METHOD_HELP, PAPER_TASKS, PRESET_HELP, RunConfig, build_config, run_config_type
+from diaster.config import AGENTS, METHODS, PAPER_TASKS, PRESET_HELP, RunConfig, build_config, run_config_type
 from diaster.errors import DiasterError, Stopped, unknown
 
 USAGE_ERROR, INTERRUPTED = 2, 130
@@ -47,8 +47,8 @@ class TrainArguments:
 
 
 def _train_arguments(run: RunConfig) -> TrainArguments:
-    """The arguments of `train` with the settings of one method and one learner, and these as defaults."""
-    kind = run_config_type(run.method, run.agent)
+    """The arguments of `train` with the settings of one method and one agent, and these as defaults."""
+    kind = run_config_type(run.method.name, run.agent.name)
     field = ("run", Annotated[kind, tyro.conf.arg(name="")], kind(**_fields(run)))
     made = dataclasses.make_dataclass("TrainArguments", [field], bases=(TrainArguments,), frozen=True)
     made.__doc__ = TrainArguments.__doc__
@@ -215,7 +215,7 @@ class BenchArguments:
 
 def train(argv: Sequence[str]) -> None:
     """diaster train"""
-    # Which flags there are depends on the method and the learner, and their defaults on file, preset and
+    # Which flags there are depends on the method and the agent, and their defaults on file, preset and
     # environment: all of these have to be known first.
     settings = [item for item in argv if item not in ("-h", "--help")]  # help shows the defaults that will apply
     file = _value_of("--config", argv)
@@ -394,8 +394,8 @@ def list_(argv: Sequence[str]) -> None:
     """diaster list"""
     arguments = _parse("list", argv, ListArguments())
     tables: dict[str, Callable[[], dict[str, str]]] = {
-        "methods": lambda: METHOD_HELP,
-        "agents": lambda: AGENT_HELP,
+        "methods": lambda: {name: method.help for name, method in METHODS.items()},
+        "agents": lambda: {name: agent.help for name, agent in AGENTS.items()},
         "presets": lambda: PRESET_HELP,
         "tasks": lambda: {name: f"{task.steps:,} steps in the paper's figures" for name, task in PAPER_TASKS.items()},
         "envs": lambda: _registered_envs(arguments.imports),

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from diaster.actors.acting import HostParameters
 from diaster.actors.collect import Handling, MakeEnv, Rollout, evaluation_episodes
 from diaster.actors.workers import isolated
+from diaster.agents import make_agent
 from diaster.analysis.diagnostics import Diagnostics, ReturnStatistics, diagnose, return_statistics
 from diaster.config import RunConfig
+from diaster.decomposers import make_decomposer
 from diaster.envs.making import (
     Env,
     describe_env,
@@ -29,7 +31,6 @@ from diaster.envs.making import (
 )
 from diaster.errors import DiasterError
 from diaster.learning.machine import device_memory
-from diaster.learning.registry import make_agent, make_decomposer
 from diaster.learning.reward_model import GROUP, RewardModel
 from diaster.nn.trees import is_recorded, leaf_names
 from diaster.rundir.files import Form, check_finite, is_file
@@ -69,8 +70,8 @@ class Run:
         self.spec: EnvSpec = describe_env(env, self.config.env, self._horizon)
         self._raw_space = raw_observation_space(env)
         env.close()
-        self._decomposer = make_decomposer(self.config, self._horizon)
-        self._agent = make_agent(self.config, self.spec)
+        self._decomposer = make_decomposer(self.config.method, self._horizon)
+        self._agent = make_agent(self.config.agent, self.spec)
         self._reward_model = RewardModel(self._decomposer, self._horizon)
         key, n_seeds = jax.random.key(0), len(self.seeds)
         self._policy_form = jax.eval_shape(lambda key: self._agent.policy(self._agent.init(key, self.spec)), key)
@@ -80,7 +81,7 @@ class Run:
 
     def __repr__(self) -> str:
         state = "complete" if self.done else "unfinished"
-        return f"Run({str(self.path)!r}: {self.config.env}, {self.config.method}, seeds {self.seeds}, {state})"
+        return f"Run({str(self.path)!r}: {self.config.env}, {self.config.method.name}, seeds {self.seeds}, {state})"
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -114,12 +115,12 @@ class Run:
         """
         if not self._reward_model.has_step_reward:
             raise DiasterError(
-                f"the rewards of this run ({self.config.method}) depend on more than a single step, on its history or "
-                "on its episode's return; only methods with a net of their own for the step reward have one."
+                f"the rewards of this run ({self.config.method.name}) depend on more than a single step, on its "
+                "history or on its episode's return; only methods with a net of their own for the step reward have one."
             )
         if self._reward_model.needs_next_obs and next_obs is None:
             raise DiasterError(
-                f"the step reward of '{self.config.method}' looks at what a step led to; give next_obs as well."
+                f"the step reward of '{self.config.method.name}' looks at what a step led to; give next_obs as well."
             )
         state = self._state(self._position(seed))
         following = None if next_obs is None else self._flat(next_obs)

@@ -12,7 +12,7 @@ import pytest
 from command_line import run
 from small_agents import BATCH, OBS, batch_of, constant, continuous_spec, discrete_spec, first_gradient, jit, on_host
 
-from diaster.agents import Transition
+from diaster.agents import Transition, make_agent
 from diaster.agents.ddpg import make_ddpg
 from diaster.agents.dqn import make_dqn
 from diaster.agents.sac import make_sac
@@ -21,7 +21,6 @@ from diaster.agents.tanh_gaussian import tanh_gaussian
 from diaster.agents.td3 import make_td3
 from diaster.config import DdpgConfig, DqnConfig, SacConfig, Td3Config, build_config, validate
 from diaster.errors import DiasterError
-from diaster.learning.registry import CONTINUOUS_AGENTS, DISCRETE_AGENTS, make_agent
 from diaster.nn import nets
 from diaster.rundir.records import read_progress
 from diaster.training.loop import train
@@ -57,7 +56,7 @@ class Subject:
         config = build_config(env="Made-up", agent=agent, learner=learner)
         validate(config)
         self.spec = SPECS[self.kind]
-        self.agent = make_agent(config, self.spec)
+        self.agent = make_agent(config.agent, self.spec)
         self.traces = 0
         self.update = jit(self.traced)
 

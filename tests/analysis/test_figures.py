@@ -9,7 +9,7 @@ from made_runs import make_maze_rollouts, make_rollouts, make_run
 from diaster.analysis.curves import read_results
 from diaster.analysis.figures import FIGURES, draw, write_figure
 from diaster.analysis.figures.style import METHOD_COLOURS, METHOD_MARKERS, drawing, method_style, panels_across
-from diaster.config import METHOD_CONFIGS
+from diaster.config import METHODS
 from diaster.errors import DiasterError
 
 CUTS = {"segments": "all"}
@@ -250,8 +250,8 @@ def test_credit_shows_frames_where_there_are_any_and_says_where_there_are_none(r
 
 
 def test_every_method_has_a_colour_and_a_marker_of_its_own() -> None:
-    assert METHOD_COLOURS.keys() == METHOD_MARKERS.keys() == METHOD_CONFIGS.keys()
-    assert len(set(METHOD_COLOURS.values())) == len(set(METHOD_MARKERS.values())) == len(METHOD_CONFIGS)
+    assert METHOD_COLOURS.keys() == METHOD_MARKERS.keys() == METHODS.keys()
+    assert len(set(METHOD_COLOURS.values())) == len(set(METHOD_MARKERS.values())) == len(METHODS)
 
 
 def test_a_further_curve_of_a_method_keeps_its_hue_and_dashes_are_the_references() -> None:
@@ -261,9 +261,7 @@ def test_a_further_curve_of_a_method_keeps_its_hue_and_dashes_are_the_references
     hues = [colorsys.rgb_to_hsv(*style.colour)[0] for style in (first, second)]
     assert hues[0] == pytest.approx(hues[1], abs=0.01)
     assert first != second
-    assert method_style("dense").line == "--" and all(
-        method_style(m).line != "--" for m in METHOD_CONFIGS if m != "dense"
-    )
+    assert method_style("dense").line == "--" and all(method_style(m).line != "--" for m in METHODS if m != "dense")
 
 
 def test_panels_are_never_narrower_than_can_be_read() -> None:

@@ -14,7 +14,7 @@ from command_line import Output, run
 import diaster
 from diaster import cli
 from diaster.analysis.figures import FIGURES
-from diaster.config import AGENT_HELP, METHOD_HELP, PAPER_TASKS, PRESETS, build_config, write_toml
+from diaster.config import AGENTS, METHODS, PAPER_TASKS, PRESETS, build_config, write_toml
 from diaster.rundir.recordings import ROLLOUTS
 from diaster.rundir.records import CONFIG, DECOMPOSER, DONE, METADATA, POLICY, PROGRESS, read_config, read_progress
 
@@ -24,13 +24,13 @@ SETTINGS = {
     "warmup-steps": "50",
     "chunk-steps": "50",
     "seeds": "3,7",
-    "decomposer.hidden": "8",
-    "decomposer.updates": "10",
-    "decomposer.every": "50",
-    "learner.hidden": "8",
-    "learner.batch-size": "16",
-    "learner.updates": "10",
-    "learner.every": "50",
+    "method.hidden": "8",
+    "method.updates": "10",
+    "method.every": "50",
+    "agent.hidden": "8",
+    "agent.batch-size": "16",
+    "agent.updates": "10",
+    "agent.every": "50",
     "evaluation.every": "100",
     "evaluation.episodes": "2",
 }
@@ -124,19 +124,19 @@ BAD = {
     "train Toy-v0 --agent": ["--agent"],
     "train Toy-v0 --preset": ["--preset"],
     "train Toy-v0 --config": ["--config"],
-    "train Toy-v0 --decomposer.hed final": ["--decomposer.hed", "Did you mean --decomposer.head?"],
-    "train Toy-v0 --decomposer.n-cutz 5": ["--decomposer.n-cutz", "Did you mean --decomposer.n-cuts?"],
-    "train Toy-v0 --decomposer.unbiased": ["--decomposer.unbiased"],
-    "train Toy-v0 --method rd --decomposer.unbiased": ["--decomposer.unbiased"],
-    "train Toy-v0 --method rrd --decomposer.unbiasd": ["unbiasd", "Did you mean --decomposer.unbiased?"],
-    "train Toy-v0 --method rrd --decomposer.head final": ["--decomposer.head"],
-    "train Toy-v0 --method ircr --decomposer.updates 3": ["--decomposer.updates"],
-    "train Toy-v0 --method dense --decomposer.return-scale auto": ["--decomposer.return-scale", "'auto'"],
-    "train Toy-v0 --learner.policy-every 2": ["--learner.policy-every"],
-    "train Toy-v0 --agent td3 --learner.policy-evry 2": ["Did you mean --learner.policy-every?"],
-    "train Toy-v0 --agent ddpg --learner.initial-temperature 2": ["--learner.initial-temperature"],
+    "train Toy-v0 --method.hed final": ["--method.hed", "Did you mean --method.head?"],
+    "train Toy-v0 --method.n-cutz 5": ["--method.n-cutz", "Did you mean --method.n-cuts?"],
+    "train Toy-v0 --method.unbiased": ["--method.unbiased"],
+    "train Toy-v0 --method rd --method.unbiased": ["--method.unbiased"],
+    "train Toy-v0 --method rrd --method.unbiasd": ["unbiasd", "Did you mean --method.unbiased?"],
+    "train Toy-v0 --method rrd --method.head final": ["--method.head"],
+    "train Toy-v0 --method ircr --method.updates 3": ["--method.updates"],
+    "train Toy-v0 --method dense --method.return-scale auto": ["--method.return-scale", "'auto'"],
+    "train Toy-v0 --agent.policy-every 2": ["--agent.policy-every"],
+    "train Toy-v0 --agent td3 --agent.policy-evry 2": ["Did you mean --agent.policy-every?"],
+    "train Toy-v0 --agent ddpg --agent.initial-temperature 2": ["--agent.initial-temperature"],
     "train Toy-v0 --stepps 5": ["--stepps", "Did you mean --steps?"],
-    "train Toy-v0 --decomposer.head finl": ["'finl'", "--decomposer.head", "cumulative", "final"],
+    "train Toy-v0 --method.head finl": ["'finl'", "--method.head", "cumulative", "final"],
     "train Toy-v0 --device tpu": ["'tpu'", "--device", "cpu"],
     "train Toy-v0 and more": ["and"],
     "evaluate": ["directory"],
@@ -159,13 +159,13 @@ BAD = {
     "train Toy-v0 --seeds 3,3": ["3,3", "twice"],
     "train Toy-v0 --seeds a": ["'a'", "--seeds 5"],
     "train Toy-v0 --horizon 0": ["horizon=0"],
-    "train Toy-v0 --learner.batch-size 300 --replay.capacity 299": ["batch_size=300", "capacity=299"],
+    "train Toy-v0 --agent.batch-size 300 --replay.capacity 299": ["batch_size=300", "capacity=299"],
     "train Toy-v0 --replay.capacity 300": ["replay.capacity=300 is too small", "10 steps"],
     "train Toy-v0 --envs 40 --replay.capacity 1000": ["10 steps in 40 environments", "at least 1600"],
     "train Toy-v0 --envs 201": ["envs=201 are more than the steps they share, chunk_steps=200"],
-    "train Toy-v0 --decomposer.segments all --decomposer.n-cuts 10": ["n_cuts=10", "horizon 10", "9"],
-    "train Toy-v0 --decomposer.segments all --decomposer.batch-steps 9": ["batch_steps=9", "10"],
-    "train Toy-v0 --decomposer.n-cuts 1": ["n_cuts=1 has no effect"],
+    "train Toy-v0 --method.segments all --method.n-cuts 10": ["n_cuts=10", "horizon 10", "9"],
+    "train Toy-v0 --method.segments all --method.batch-steps 9": ["batch_steps=9", "10"],
+    "train Toy-v0 --method.n-cuts 1": ["n_cuts=1 has no effect"],
     "train Toy-v0 --warmup-steps 100 --steps 100": ["warmup_steps=100"],
     "train Toy-v0 --steps 1000000000000 --replay.capacity 1000000000000": ["the replay needs", "GB are free"],
     # environments
@@ -194,12 +194,12 @@ BAD = {
     "train Toy-v0 --config {given}/none.toml": ["'{given}/none.toml' cannot be read"],
     "train Toy-v0 --config {given}/empty": ["'{given}/empty' cannot be read"],
     "train Toy-v0 --config {given}/bad.toml": ["'{given}/bad.toml' is not valid TOML"],
-    "train Toy-v0 --config {given}/typo.toml": ["{given}/typo.toml", "Did you mean 'decomposer.head'?"],
+    "train Toy-v0 --config {given}/typo.toml": ["{given}/typo.toml", "Did you mean 'method.head'?"],
     "train Toy-v0 --config {given}/type.toml": ["{given}/type.toml", "a whole number"],
     "train --config {given}/seeds.toml": ["seeds"],
     "train Toy-v0 --config {given}/method.toml": ["unknown method 'ruder'", "Did you mean 'rudder'?"],
-    "train Toy-v0 --config {given}/rrd.toml --decomposer.head final": ["--decomposer.head"],
-    "train Toy-v0 --config {given}/rrd.toml --method rd": ["{given}/rrd.toml", "'decomposer.unbiased'"],
+    "train Toy-v0 --config {given}/rrd.toml --method.head final": ["--method.head"],
+    "train Toy-v0 --config {given}/rrd.toml --method rd": ["{given}/rrd.toml", "'method.unbiased'"],
     "evaluate {given}/empty": ["'{given}/empty' holds no run"],
     "evaluate {given}/none": ["'{given}/none' holds no run"],
     "evaluate {given}/empty --episodes many": ["--episodes", "'many'"],
@@ -289,9 +289,9 @@ def test_the_sentence_does_not_depend_on_the_width_of_the_terminal(
     columns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    _, _, err = run("train", "Toy-v0", "--decomposer.segments-per-episod", "3")
-    assert "--decomposer.segments-per-episod" in err
-    assert "Did you mean --decomposer.segments-per-episode?" in err
+    _, _, err = run("train", "Toy-v0", "--method.segments-per-episod", "3")
+    assert "--method.segments-per-episod" in err
+    assert "Did you mean --method.segments-per-episode?" in err
     assert "  " not in err
 
 
@@ -318,7 +318,7 @@ def test_an_interruption_is_a_sentence_with_exit_code_130(monkeypatch: pytest.Mo
 def test_the_list_names_methods_agents_presets_and_tasks() -> None:
     code, out, err = run("list")
     assert (code, err) == (0, "")
-    for name in (*METHOD_HELP, *AGENT_HELP, *PRESETS, *PAPER_TASKS):
+    for name in (*METHODS, *AGENTS, *PRESETS, *PAPER_TASKS):
         assert re.search(rf"^  {re.escape(name)} +\w", out, re.MULTILINE)
 
 
@@ -367,7 +367,7 @@ def test_a_run_directory_holds_the_files_that_are_promised_and_no_other(trained:
     expected = {CONFIG, PROGRESS, METADATA, POLICY, DECOMPOSER, DONE}
     assert {item.name for item in trained.path.iterdir()} == expected
     assert expected == {
-        "config.toml", "progress.csv", "metadata.json", "policy.safetensors", "decomposer.safetensors", "DONE",
+        "config.toml", "progress.csv", "metadata.json", "policy.safetensors", "method.safetensors", "DONE",
     }  # fmt: skip
 
 
@@ -375,7 +375,7 @@ def test_the_configuration_of_a_run_is_resolved(trained: Trained) -> None:
     config = read_config(trained.path)
     assert (config.env, config.steps, config.seeds, config.imports) == ("Toy-v0", 200, (3, 7), ("toy_envs",))
     assert config.horizon == toy_envs.HORIZON
-    assert config.learner.batch_size == 16
+    assert config.agent.batch_size == 16
 
 
 def test_progress_has_a_row_per_seed_and_evaluation(trained: Trained) -> None:

@@ -14,10 +14,8 @@ import pytest
 
 from diaster import cli
 from diaster.config import (
-    AGENT_CONFIGS,
-    AGENT_HELP,
-    METHOD_CONFIGS,
-    METHOD_HELP,
+    AGENTS,
+    METHODS,
     PAPER_TASKS,
     PRESET_HELP,
     PRESETS,
@@ -56,8 +54,8 @@ def leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 # Each method with the default learner, and each learner with the default method: every setting there is.
 CHOICES: dict[str, dict[str, str]] = {
-    **{name: {"method": name} for name in METHOD_CONFIGS},
-    **{name: {"agent": name} for name in AGENT_CONFIGS},
+    **{name: {"method": name} for name in METHODS},
+    **{name: {"agent": name} for name in AGENTS},
 }
 SETTINGS = {name: dict(leaves(build_config(**choice))) for name, choice in CHOICES.items()}
 
@@ -65,7 +63,7 @@ SETTINGS = {name: dict(leaves(build_config(**choice))) for name, choice in CHOIC
 def choices_with(setting: str) -> list[str]:
     """Which methods or learners have a setting of their own; for one of the run itself, any."""
     group, _, _ = setting.rpartition(".")
-    known = {"decomposer": METHOD_CONFIGS, "learner": AGENT_CONFIGS}.get(group, ["diaster"])
+    known = {"decomposer": METHODS, "learner": AGENTS}.get(group, ["diaster"])
     return [name for name in known if setting in SETTINGS[name]]
 
 
@@ -129,19 +127,19 @@ def test_without_anything_the_defaults_hold() -> None:
 def test_a_preset_goes_before_the_defaults() -> None:
     config = build_config("paper")
     assert config.preset == "paper"
-    assert (config.decomposer.head, config.decomposer.loss, config.evaluation.every) == ("final", "sum", 1000)
-    assert config.learner == RunConfig().learner
+    assert (config.method.head, config.method.loss, config.evaluation.every) == ("final", "sum", 1000)
+    assert config.agent == RunConfig().learner
 
 
 def test_a_file_goes_before_the_preset(tmp_path: Path) -> None:
     config = build_config("paper", write(tmp_path, FILE))
-    assert (config.decomposer.head, config.decomposer.batch_episodes) == ("cumulative", 5)
-    assert (config.decomposer.loss, config.steps, config.env) == ("sum", 7000, "Ant-v5")
+    assert (config.method.head, config.method.batch_episodes) == ("cumulative", 5)
+    assert (config.method.loss, config.steps, config.env) == ("sum", 7000, "Ant-v5")
 
 
 def test_settings_go_before_the_file(tmp_path: Path) -> None:
     config = build_config("paper", write(tmp_path, FILE), steps=9, decomposer={"batch_episodes": 6})
-    assert (config.steps, config.decomposer.batch_episodes, config.decomposer.head) == (9, 6, "cumulative")
+    assert (config.steps, config.method.batch_episodes, config.method.head) == (9, 6, "cumulative")
 
 
 def test_a_file_may_name_its_preset_and_an_explicit_one_goes_before_it(tmp_path: Path) -> None:
@@ -157,17 +155,15 @@ def test_the_command_line_has_the_same_precedence(tmp_path: Path, parsed: Callab
     assert parsed("Hopper-v5") == build_config(env="Hopper-v5")
     assert parsed("Hopper-v5", "--preset", "paper") == build_config("paper", env="Hopper-v5")
     assert parsed("--preset", "paper", "--config", path) == build_config("paper", Path(path))
-    config = parsed(
-        "Walker2d-v5", "--config", path, "--preset=paper", "--decomposer.batch-episodes", "6", "--steps", "9"
-    )
+    config = parsed("Walker2d-v5", "--config", path, "--preset=paper", "--method.batch-episodes", "6", "--steps", "9")
     assert (config.env, config.preset, config.steps) == ("Walker2d-v5", "paper", 9)
-    assert (config.decomposer.head, config.decomposer.batch_episodes) == ("cumulative", 6)
-    assert config.decomposer.loss == "sum"
+    assert (config.method.head, config.method.batch_episodes) == ("cumulative", 6)
+    assert config.method.loss == "sum"
 
 
 def test_a_flag_may_restore_a_default_that_a_preset_has_changed(parsed: Callable[..., RunConfig]) -> None:
-    config = parsed("Hopper-v5", "--preset", "paper", "--decomposer.head", "cumulative")
-    assert (config.decomposer.head, config.decomposer.loss) == ("cumulative", "sum")
+    config = parsed("Hopper-v5", "--preset", "paper", "--method.head", "cumulative")
+    assert (config.method.head, config.method.loss) == ("cumulative", "sum")
 
 
 def test_the_papers_scale_of_returns_depends_on_the_task_wherever_its_name_stands(
@@ -191,10 +187,10 @@ def test_presets_and_their_help_have_the_same_names() -> None:
 
 
 def test_methods_and_learners_have_settings_and_a_line_of_help_each() -> None:
-    from diaster.learning.registry import CONTINUOUS_AGENTS, DISCRETE_AGENTS, METHODS
+    from diaster.REG import CONTINUOUS_AGENTS, DISCRETE_AGENTS, METHODS
 
-    assert METHOD_CONFIGS.keys() == METHOD_HELP.keys() == METHODS.keys()
-    assert AGENT_CONFIGS.keys() == AGENT_HELP.keys() == CONTINUOUS_AGENTS.keys() | DISCRETE_AGENTS.keys()
+    assert METHODS.keys() == METHODS.keys() == METHODS.keys()
+    assert AGENTS.keys() == AGENTS.keys() == CONTINUOUS_AGENTS.keys() | DISCRETE_AGENTS.keys()
 
 
 @pytest.mark.parametrize("name", CHOICES)
@@ -202,16 +198,16 @@ def test_method_and_learner_choose_which_settings_there_are(name: str) -> None:
     choice = CHOICES[name]
     config = build_config(**choice)
     assert type(config) is RunConfig
-    assert type(config.decomposer) is METHOD_CONFIGS[choice.get("method", "diaster")]
-    assert type(config.learner) is AGENT_CONFIGS[choice.get("agent", "sac")]
+    assert type(config.method) is METHODS[choice.get("method", "diaster")].settings
+    assert type(config.agent) is AGENTS[choice.get("agent", "sac")].settings
     assert (config.method, config.agent) == (choice.get("method", "diaster"), choice.get("agent", "sac"))
     assert config == build_config(**choice)
 
 
 def test_a_setting_of_another_method_or_learner_is_refused() -> None:
-    assert "'decomposer.unbiased'" in refusal(lambda: build_config(decomposer={"unbiased": True}))
-    assert "'decomposer.head'" in refusal(lambda: build_config(method="rrd", decomposer={"head": "final"}))
-    assert "'learner.policy_every'" in refusal(lambda: build_config(learner={"policy_every": 2}))
+    assert "'method.unbiased'" in refusal(lambda: build_config(decomposer={"unbiased": True}))
+    assert "'method.head'" in refusal(lambda: build_config(method="rrd", decomposer={"head": "final"}))
+    assert "'agent.policy_every'" in refusal(lambda: build_config(learner={"policy_every": 2}))
     assert build_config(method="rrd", decomposer={"unbiased": True}).decomposer == RrdConfig(unbiased=True)
     assert build_config(agent="td3", learner={"policy_every": 3}).learner == Td3Config(policy_every=3)
 
@@ -227,13 +223,13 @@ def test_what_fits_nothing_has_no_updates_to_set(method: str, name: str) -> None
 def test_a_file_may_choose_method_and_learner_and_an_explicit_choice_goes_before_it(tmp_path: Path) -> None:
     path = write(tmp_path, 'method = "rrd"\nagent = "td3"\n')
     config = build_config(file=path)
-    assert (type(config.decomposer), type(config.learner)) == (RrdConfig, Td3Config)
+    assert (type(config.method), type(config.agent)) == (RrdConfig, Td3Config)
     config = build_config(file=path, method="rd", agent="sac")
-    assert (type(config.decomposer), type(config.learner)) == (RdConfig, SacConfig)
+    assert (type(config.method), type(config.agent)) == (RdConfig, SacConfig)
     chosen = write(tmp_path, 'method = "rrd"\n[decomposer]\nunbiased = true\n')
     assert build_config(file=chosen).decomposer == RrdConfig(unbiased=True)
     # The file's settings are those of its own method.
-    assert "'decomposer.unbiased'" in refusal(lambda: build_config(file=chosen, method="rd"))
+    assert "'method.unbiased'" in refusal(lambda: build_config(file=chosen, method="rd"))
 
 
 @pytest.mark.parametrize(
@@ -337,8 +333,8 @@ def test_a_file_that_is_no_toml_is_named(content: bytes, tmp_path: Path) -> None
     [
         ({"stepps": 3}, "stepps", "steps"),
         ({"import": ("x",)}, "import", "imports"),
-        ({"decomposer": {"hed": "final"}}, "decomposer.hed", "decomposer.head"),
-        ({"learner": {"batchsize": 3}}, "learner.batchsize", "learner.batch_size"),
+        ({"decomposer": {"hed": "final"}}, "method.hed", "method.head"),
+        ({"learner": {"batchsize": 3}}, "agent.batchsize", "agent.batch_size"),
         ({"evaluation": {"episode": 3}}, "evaluation.episode", "evaluation.episodes"),
     ],
 )
@@ -352,7 +348,7 @@ def test_an_unknown_setting_in_a_file_names_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, "[decomposer]\nhed = 3\n")
     sentence = refusal(lambda: build_config(file=path))
     assert str(path) in sentence
-    assert "'decomposer.head'" in sentence
+    assert "'method.head'" in sentence
 
 
 def test_a_name_that_is_like_no_other_gets_the_list_without_a_guess() -> None:
@@ -383,12 +379,12 @@ def test_an_unknown_preset_gives_the_nearest() -> None:
         ("device", "tpu", "'auto' or 'cpu' or 'gpu'"),
         ("imports", "toy_envs", "a list, each item a text"),
         ("imports", [3], "a text"),
-        ("decomposer.head", "both", "'cumulative' or 'final'"),
-        ("decomposer.normalize_inputs", 1, "true or false"),
-        ("decomposer.learning_rate", "fast", "a number"),
-        ("decomposer.learning_rate", True, "a number"),
-        ("decomposer.return_scale", "big", "a number or 'auto'"),
-        ("learner.batch_size", 16.0, "a whole number"),
+        ("method.head", "both", "'cumulative' or 'final'"),
+        ("method.normalize_inputs", 1, "true or false"),
+        ("method.learning_rate", "fast", "a number"),
+        ("method.learning_rate", True, "a number"),
+        ("method.return_scale", "big", "a number or 'auto'"),
+        ("agent.batch_size", 16.0, "a whole number"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_refused_with_the_right_one(name: str, value: object, wanted: str) -> None:
@@ -417,7 +413,14 @@ def test_a_list_is_a_tuple() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [RunConfig, ReplayConfig, EvaluationConfig, *METHOD_CONFIGS.values(), *AGENT_CONFIGS.values()]
+    "kind",
+    [
+        RunConfig,
+        ReplayConfig,
+        EvaluationConfig,
+        *(method.settings for method in METHODS.values()),
+        *(agent.settings for agent in AGENTS.values()),
+    ],
 )
 def test_configurations_cannot_be_written_to(kind: type) -> None:
     config = kind()
@@ -463,34 +466,34 @@ SMALL = [
     ("devices", 0),
     ("workers", -1),
     ("env_retries", -1),
-    ("decomposer.hidden", 0),
-    ("decomposer.n_cuts", -1),
-    ("decomposer.segment_length", 0),
-    ("decomposer.segments_per_episode", 0),
-    ("decomposer.batch_episodes", 0),
-    ("decomposer.batch_steps", -1),
-    ("decomposer.variance_penalty", -0.1),
-    ("decomposer.variance_penalty", float("nan")),
-    ("decomposer.updates", -1),
-    ("decomposer.every", 0),
-    ("decomposer.relabel_every", 0),
-    ("decomposer.subset", 0),
-    ("decomposer.auxiliary_weight", -0.1),
-    ("decomposer.auxiliary_weight", float("nan")),
-    ("decomposer.elite_episodes", 0),
-    ("learner.hidden", 0),
-    ("learner.batch_size", 0),
-    ("learner.updates", -1),
-    ("learner.annealing_updates", -1),
-    ("learner.every", 0),
-    ("learner.gradient_clip", -0.1),
-    ("learner.exploration_noise", -0.1),
-    ("learner.target_noise", -0.1),
-    ("learner.target_noise_clip", -0.1),
-    ("learner.target_noise_clip", float("nan")),
-    ("learner.policy_every", 0),
-    ("learner.target_every", 0),
-    ("learner.exploration_steps", 0),
+    ("method.hidden", 0),
+    ("method.n_cuts", -1),
+    ("method.segment_length", 0),
+    ("method.segments_per_episode", 0),
+    ("method.batch_episodes", 0),
+    ("method.batch_steps", -1),
+    ("method.variance_penalty", -0.1),
+    ("method.variance_penalty", float("nan")),
+    ("method.updates", -1),
+    ("method.every", 0),
+    ("method.relabel_every", 0),
+    ("method.subset", 0),
+    ("method.auxiliary_weight", -0.1),
+    ("method.auxiliary_weight", float("nan")),
+    ("method.elite_episodes", 0),
+    ("agent.hidden", 0),
+    ("agent.batch_size", 0),
+    ("agent.updates", -1),
+    ("agent.annealing_updates", -1),
+    ("agent.every", 0),
+    ("agent.gradient_clip", -0.1),
+    ("agent.exploration_noise", -0.1),
+    ("agent.target_noise", -0.1),
+    ("agent.target_noise_clip", -0.1),
+    ("agent.target_noise_clip", float("nan")),
+    ("agent.policy_every", 0),
+    ("agent.target_every", 0),
+    ("agent.exploration_steps", 0),
     ("replay.capacity", 1),
     ("evaluation.every", 0),
     ("evaluation.episodes", 0),
@@ -499,21 +502,21 @@ SMALL = [
 OUT_OF_RANGE = [
     (name, value)
     for name in (
-        "decomposer.learning_rate",
-        "decomposer.return_scale",
-        "learner.learning_rate",
-        "learner.initial_temperature",
+        "method.learning_rate",
+        "method.return_scale",
+        "agent.learning_rate",
+        "agent.initial_temperature",
         "step_seconds",
     )
     for value in (0.0, -1.0, float("inf"), float("nan"))
 ] + [
     (name, value)
     for name in (
-        "decomposer.averaging",
-        "learner.discount",
-        "learner.target_rate",
-        "learner.discrete_entropy",
-        "learner.exploration_final",
+        "method.averaging",
+        "agent.discount",
+        "agent.target_rate",
+        "agent.discrete_entropy",
+        "agent.exploration_final",
     )
     for value in (-0.1, 1.1, float("nan"))
 ]
@@ -558,18 +561,18 @@ def test_a_number_out_of_its_range_is_refused_by_its_dotted_name(choice: str, na
         ({"env": ""}, "no environment was named"),
         (
             {"method": "diastr"},
-            f"unknown method 'diastr'; known: {', '.join(sorted(METHOD_CONFIGS))}. Did you mean 'diaster'?",
+            f"unknown method 'diastr'; known: {', '.join(sorted(METHODS))}. Did you mean 'diaster'?",
         ),
         ({"agent": "sacc"}, "unknown agent 'sacc'; known: ddpg, dqn, sac, td3. Did you mean 'sac'?"),
         ({"seeds": ()}, "no seeds were given"),
         ({"seeds": (3, 3)}, "seeds 3,3 name one twice"),
         ({"seeds": (-1,)}, "leave the range"),
         ({"seeds": (2**32,)}, "leave the range"),
-        ({"decomposer": {"n_cuts": 2}}, "decomposer.n_cuts=2 has no effect on sampled segments"),
-        ({"decomposer": {"terminal_target": "return"}}, "decomposer.terminal_target=return needs whole episodes"),
-        ({"learner": {"batch_size": 300}, "replay": {"capacity": 299}}, "learner.batch_size=300 is larger than"),
+        ({"decomposer": {"n_cuts": 2}}, "method.n_cuts=2 has no effect on sampled segments"),
+        ({"decomposer": {"terminal_target": "return"}}, "method.terminal_target=return needs whole episodes"),
+        ({"learner": {"batch_size": 300}, "replay": {"capacity": 299}}, "agent.batch_size=300 is larger than"),
         ({"warmup_steps": 100, "steps": 100}, "warmup_steps=100 leaves nothing to learn from in steps=100"),
-        ({"decomposer": {"variance_penalty": float("inf")}}, "decomposer.variance_penalty=inf"),
+        ({"decomposer": {"variance_penalty": float("inf")}}, "method.variance_penalty=inf"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(settings: dict, words: str) -> None:
@@ -579,7 +582,7 @@ def test_settings_that_do_not_go_together_are_refused(settings: dict, words: str
 def test_what_whole_episodes_need_is_allowed_for_them() -> None:
     config = build_config(**GOOD, decomposer={"segments": "all", "n_cuts": 2, "terminal_target": "return"})
     validate(config)
-    assert config.decomposer.n_cuts == 2
+    assert config.method.n_cuts == 2
 
 
 # The command line
@@ -667,9 +670,9 @@ def test_help_shows_the_settings_of_the_chosen_method_and_learner_and_of_no_othe
 
 def test_help_shows_the_settings_of_the_method_that_a_file_chooses(tmp_path: Path) -> None:
     text = help_of("--config", str(write(tmp_path, 'method = "rrd"\n[decomposer]\nsubset = 17\n')))
-    [entry] = entries("decomposer.subset", text)
+    [entry] = entries("method.subset", text)
     assert "(default: 17)" in entry
-    assert entries("decomposer.head", text) == []
+    assert entries("method.head", text) == []
 
 
 @pytest.mark.parametrize(
@@ -682,11 +685,11 @@ def test_help_shows_the_settings_of_the_method_that_a_file_chooses(tmp_path: Pat
         ("horizon", "auto", "auto"),
         ("device", "cpu", "cpu"),
         ("imports", "a.b", ("a.b",)),
-        ("decomposer.n_cuts", "5", 5),
-        ("decomposer.return_scale", "2", 2.0),
-        ("decomposer.return_scale", "auto", "auto"),
-        ("decomposer.head", "final", "final"),
-        ("learner.discount", "0.5", 0.5),
+        ("method.n_cuts", "5", 5),
+        ("method.return_scale", "2", 2.0),
+        ("method.return_scale", "auto", "auto"),
+        ("method.head", "final", "final"),
+        ("agent.discount", "0.5", 0.5),
         ("replay.capacity", "1234", 1234),
         ("evaluation.held_out", "12", 12),
     ],
@@ -702,15 +705,15 @@ def test_a_flag_sets_its_setting_and_nothing_else(
 @pytest.mark.parametrize(
     ("choice", "name", "text", "value"),
     [
-        ("rrd", "decomposer.subset", "9", 9),
-        ("rd", "decomposer.hidden", "9", 9),
-        ("rudder", "decomposer.auxiliary_weight", "0.25", 0.25),
-        ("ircr", "decomposer.credit", "return", "return"),
-        ("ircr", "decomposer.elite_episodes", "auto", "auto"),
-        ("dense", "decomposer.return_scale", "3", 3.0),
-        ("td3", "learner.policy_every", "5", 5),
-        ("ddpg", "learner.exploration_noise", "0.5", 0.5),
-        ("dqn", "learner.target_every", "7", 7),
+        ("rrd", "method.subset", "9", 9),
+        ("rd", "method.hidden", "9", 9),
+        ("rudder", "method.auxiliary_weight", "0.25", 0.25),
+        ("ircr", "method.credit", "return", "return"),
+        ("ircr", "method.elite_episodes", "auto", "auto"),
+        ("dense", "method.return_scale", "3", 3.0),
+        ("td3", "agent.policy_every", "5", 5),
+        ("ddpg", "agent.exploration_noise", "0.5", 0.5),
+        ("dqn", "agent.target_every", "7", 7),
     ],
 )
 def test_a_flag_of_the_chosen_method_or_learner_sets_its_setting(
@@ -728,12 +731,12 @@ def test_the_last_of_two_methods_counts(parsed: Callable[..., RunConfig]) -> Non
     for first, last in itertools.product(
         (["--method", "rd"], ["--method=rd"]), (["--method", "rrd"], ["--method=rrd"])
     ):
-        assert parsed("Hopper-v5", *first, *last, "--decomposer.unbiased") == expected
+        assert parsed("Hopper-v5", *first, *last, "--method.unbiased") == expected
 
 
 def test_a_file_may_choose_the_method_whose_flags_there_are(tmp_path: Path, parsed: Callable[..., RunConfig]) -> None:
     path = str(write(tmp_path, 'env = "Hopper-v5"\nmethod = "rrd"\nagent = "td3"\n'))
-    config = parsed("--config", path, "--decomposer.unbiased", "--learner.policy-every", "4")
+    config = parsed("--config", path, "--method.unbiased", "--agent.policy-every", "4")
     assert config == build_config(
         env="Hopper-v5", method="rrd", agent="td3", decomposer={"unbiased": True}, learner={"policy_every": 4}
     )
@@ -741,9 +744,9 @@ def test_a_file_may_choose_the_method_whose_flags_there_are(tmp_path: Path, pars
 
 
 def test_a_preset_on_the_command_line_is_that_of_the_chosen_method(parsed: Callable[..., RunConfig]) -> None:
-    config = parsed("Hopper-v5", "--method", "ircr", "--preset", "paper", "--learner.batch-size", "64")
+    config = parsed("Hopper-v5", "--method", "ircr", "--preset", "paper", "--agent.batch-size", "64")
     assert config == build_config("paper", env="Hopper-v5", method="ircr", learner={"batch_size": 64})
-    assert config.learner.critic_loss == "huber"
+    assert config.agent.critic_loss == "huber"
 
 
 def test_several_modules_can_be_imported(parsed: Callable[..., RunConfig]) -> None:
@@ -751,13 +754,13 @@ def test_several_modules_can_be_imported(parsed: Callable[..., RunConfig]) -> No
 
 
 def test_a_switch_can_be_turned_off(parsed: Callable[..., RunConfig]) -> None:
-    assert parsed("Hopper-v5", "--decomposer.no-normalize-inputs").decomposer.normalize_inputs is False
+    assert parsed("Hopper-v5", "--method.no-normalize-inputs").decomposer.normalize_inputs is False
 
 
 def test_the_help_of_a_preset_shows_the_presets_values(train_help: str) -> None:
     default, paper = (
-        EXPLAINED["decomposer.head"] + " (default: cumulative)",
-        EXPLAINED["decomposer.head"] + " (default: final)",
+        EXPLAINED["method.head"] + " (default: cumulative)",
+        EXPLAINED["method.head"] + " (default: final)",
     )
     assert default in train_help
     assert paper in help_of("Hopper-v5", "--preset", "paper")

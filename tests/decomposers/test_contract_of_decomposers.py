@@ -13,8 +13,8 @@ import jax
 import numpy as np
 import pytest
 
-from diaster.config import METHOD_CONFIGS, build_config, validate
-from diaster.learning.registry import METHODS, make_decomposer
+from diaster.config import METHODS, build_config, validate
+from diaster.decomposers import make_decomposer
 from diaster.replay import store as replay
 from diaster.types import EnvSpec, Episode
 
@@ -53,7 +53,7 @@ def method_of(name: str) -> str:
 
 def config_of(name: str):
     variant, method = VARIANTS[name], method_of(name)
-    known = {field.name for field in dataclasses.fields(METHOD_CONFIGS[method])}
+    known = {field.name for field in dataclasses.fields(METHODS[method].settings)}
     small = {setting: value for setting, value in SMALL.items() if setting in known}
     settings = variant | {"decomposer": small | variant.get("decomposer", {})}
     config = build_config(env="Made-up", method=method, **settings)

@@ -13,7 +13,7 @@ import pytest
 import diaster
 from diaster.actors.acting import TANH_GAUSSIAN
 from diaster.agents import Acting, Agent
-from diaster.config import METHOD_CONFIGS
+from diaster.config import METHODS
 from diaster.decomposers import Decomposer
 from diaster.learning import registry
 from diaster.learning.learner import Learner
@@ -38,7 +38,7 @@ SMALL_NETS = {"hidden": 4, "batch_episodes": 2, "segment_length": 2, "subset": 2
 
 
 def train(method: str, out: Path) -> Run:
-    known = {field.name for field in dataclasses.fields(METHOD_CONFIGS[method])}
+    known = {field.name for field in dataclasses.fields(METHODS[method].settings)}
     settings = {name: value for name, value in SMALL_NETS.items() if name in known}
     return diaster.train("ToyPlain-v0", method=method, decomposer=settings, out=out, **SMALL)
 

@@ -48,7 +48,7 @@ except RuntimeError:
     pass
 assert places == [([0, 1], {0}), ([2], {1}), ([3], {2}), ([4], {3})], places
 several = diaster.resume("several")
-for name in ("policy.safetensors", "decomposer.safetensors"):
+for name in ("policy.safetensors", "method.safetensors"):
     reference, found = (read_tensors(run.path / name) for run in (one, several))
     assert found.keys() == reference.keys()
     for key, array in reference.items():

@@ -29,20 +29,21 @@ import safetensors.numpy
 import toy_envs  # noqa: F401
 
 import diaster
+from diaster.agents import make_agent
 from diaster.analysis.plots import learning_curve
 from diaster.cli import main
 from diaster.config import (
-    AGENT_CONFIGS,
-    METHOD_CONFIGS,
+    AGENTS,
+    METHODS,
     EvaluationConfig,
     ReplayConfig,
     RunConfig,
     build_config,
     write_toml,
 )
+from diaster.decomposers import make_decomposer
 from diaster.envs.making import describe_env, make_env
 from diaster.errors import DiasterError
-from diaster.learning.registry import make_agent, make_decomposer
 from diaster.nn.trees import is_recorded, leaf_names
 from diaster.rundir import records
 from diaster.rundir.records import (
@@ -69,7 +70,13 @@ FORBIDDEN = (
     "os.", "shutil.", "subprocess.", "pickle.", "marshal.", "socket.", "ctypes.", "exec", "compile", "import",
 )  # fmt: skip
 HARMLESS = ("os.listdir", "os.scandir")
-SETTINGS = (RunConfig, ReplayConfig, EvaluationConfig, *METHOD_CONFIGS.values(), *AGENT_CONFIGS.values())
+SETTINGS = (
+    RunConfig,
+    ReplayConfig,
+    EvaluationConfig,
+    *(method.settings for method in METHODS.values()),
+    *(agent.settings for agent in AGENTS.values()),
+)
 ANNOTATIONS = {text.encode() for settings in SETTINGS for text in settings.__annotations__.values()}
 audited: list[list[tuple[str, tuple[Any, ...]]]] = []
 
@@ -95,7 +102,7 @@ def write_run(path: Path) -> None:
     }
     config = build_config(env="Toy-v0", seeds=SEEDS, horizon=HORIZON, **settings)
     spec = describe_env(make_env("Toy-v0", HORIZON), "Toy-v0", HORIZON)
-    agent, decomposer = make_agent(config, spec), make_decomposer(config, HORIZON)
+    agent, decomposer = make_agent(config.agent, spec), make_decomposer(config.method, HORIZON)
     policy = jax.eval_shape(lambda key: agent.policy(agent.init(key, spec)), jax.random.key(0))
     state = jax.eval_shape(lambda key: decomposer.init(key, spec), jax.random.key(0))
     random = np.random.default_rng(0)

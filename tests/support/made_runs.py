@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from diaster.config import METHOD_CONFIGS, PAPER_TASKS, build_config, write_toml
+from diaster.config import METHODS, PAPER_TASKS, build_config, write_toml
 from diaster.rundir.recordings import Maze, Rollouts, nets_digest, write_rollouts
 from diaster.rundir.records import (
     COLUMNS,
@@ -71,7 +71,7 @@ def make_everything(root: Path, seeds: int = 5, n: int = 40) -> Path:
     random = np.random.default_rng(0)
     for env, task in PAPER_TASKS.items():
         every = task.steps // n
-        for method in METHOD_CONFIGS:
+        for method in METHODS:
             found = curves(env, QUALITY[method], seeds, n, random)
             make_run(root / f"{env}-{method}", found, every, env=env, method=method)
     for env in ("InvertedPendulum-v5", "Hopper-v5", "Swimmer-v5", "Walker2d-v5"):
@@ -91,16 +91,17 @@ def make_run_with_nets(path: Path, env: str) -> Path:
     import jax
     import safetensors.numpy
     import toy_envs
+    from diaster.agents import make_agent
+from diaster.decomposers import make_decomposer
 
     from diaster.envs.making import describe_env, make_env
-    from diaster.learning.registry import make_agent, make_decomposer
     from diaster.nn.trees import is_recorded, leaf_names
 
     small: dict[str, Any] = {"decomposer": {"hidden": 4}, "learner": {"hidden": 4}, "imports": ("toy_envs",)}
     make_run(path, {3: [1.0, 2.0], 8: [2.0, 3.0]}, env=env, horizon=toy_envs.HORIZON, **small)
     config = read_config(path)
     spec = describe_env(make_env(env, toy_envs.HORIZON), env, toy_envs.HORIZON)
-    agent, decomposer = make_agent(config, spec), make_decomposer(config, toy_envs.HORIZON)
+    agent, decomposer = make_agent(config.agent, spec), make_decomposer(config.method, toy_envs.HORIZON)
     policy = jax.eval_shape(lambda key: agent.policy(agent.init(key, spec)), jax.random.key(0))
     state = jax.eval_shape(lambda key: decomposer.init(key, spec), jax.random.key(0))
     random = np.random.default_rng(0)

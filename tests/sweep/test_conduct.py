@@ -172,7 +172,7 @@ def test_a_directory_that_is_no_sweeps_is_refused(place: str, copy: Swept) -> No
     [
         (("Toy-v0", "Toi-v0"), "Did you mean 'Toy-v0'?"),
         (("toy_envs", "toi_envs"), "'toi_envs'"),
-        (('method = "uniform"', 'method = "diaster"\n"decomposer.n_cuts" = 3'), "n_cuts=3 has no effect"),
+        (('method = "uniform"', 'method = "diaster"\n"method.n_cuts" = 3'), "n_cuts=3 has no effect"),
         (('method = "uniform"', 'agent = "dqn"'), "'dqn' cannot act in 'Toy-v0'"),
         (("batch_size = 16", "batch_size = 16.5"), "a whole number"),
     ],

@@ -31,7 +31,7 @@ def test_every_combination_of_the_axes_is_a_cell_with_a_name_that_says_which(fil
         decomposer.segments = "all"
         [axes]
         env = ["Hopper-v5", "Ant-v5"]
-        "decomposer.n_cuts" = [0, 5]
+        "method.n_cuts" = [0, 5]
         """,
     )
     assert [cell.name for cell in grid.cells] == [
@@ -40,7 +40,7 @@ def test_every_combination_of_the_axes_is_a_cell_with_a_name_that_says_which(fil
         "Ant-v5_diaster_n-cuts-0",
         "Ant-v5_diaster_n-cuts-5",
     ]
-    decomposer = grid.cells[1].config.decomposer
+    decomposer = grid.cells[1].config.method
     assert isinstance(decomposer, DiasterConfig)
     assert (decomposer.n_cuts, decomposer.segments) == (5, "all")
 
@@ -77,7 +77,7 @@ def test_tables_of_an_environment_or_a_method_hold_for_its_cells_and_axes_go_bef
         [axes]
         env = ["Hopper-v5", "Ant-v5"]
         method = ["diaster", "ircr"]
-        "learner.hidden" = 32
+        "agent.hidden" = 32
         [env.Hopper-v5]
         steps = 2000
         [method.diaster]
@@ -86,14 +86,14 @@ def test_tables_of_an_environment_or_a_method_hold_for_its_cells_and_axes_go_bef
         decomposer.hidden = 8
         """,
     )
-    found = [(cell.config.steps, cell.config.chunk_steps, cell.config.learner.hidden) for cell in grid.cells]
+    found = [(cell.config.steps, cell.config.chunk_steps, cell.config.agent.hidden) for cell in grid.cells]
     assert found == [(2000, 60, 32), (2000, 50, 32), (1000, 60, 32), (1000, 50, 32)]
 
 
 def test_names_may_have_hyphens_as_on_the_command_line(file: Path) -> None:
     grid = grid_of(file, "record-episodes = 3\n[settings]\nenv = 'Hopper-v5'\nlearner.batch-size = 7\nwarmup-steps = 9")
     assert grid.record_episodes == 3
-    assert grid.cells[0].config.learner.batch_size == 7
+    assert grid.cells[0].config.agent.batch_size == 7
     assert grid.cells[0].config.warmup_steps == 9
 
 
@@ -119,11 +119,11 @@ BAD = {
     "[axes]\nenv = [['x']]": ["axis 'env'", "['x']", "give texts"],
     "[axes]\nenv = 'x'\nseeds = [0, 1]": ["'seeds'", "train together", "[settings]"],
     "[axes]\nenv = 'x'\nstps = [1]": ["unknown setting", "'stps'", "Did you mean 'steps'?"],
-    "[axes]\nenv = 'x'\n'decomposer.n_cutz' = [1]": ["'decomposer.n_cutz'", "Did you mean 'decomposer.n_cuts'?"],
+    "[axes]\nenv = 'x'\n'method.n_cutz' = [1]": ["'method.n_cutz'", "Did you mean 'method.n_cuts'?"],
     "[axes]\nenv = 'x'\nmethod = 'diastr'": ["unknown method 'diastr'", "Did you mean 'diaster'?"],
     "[axes]\nenv = 'x'\nsteps = ['many']": ["cell 'x_diaster_steps-many'", "'many'", "a whole number"],
     "[axes]\nenv = 'x'\nsteps = [0]": ["cell 'x_diaster_steps-0'", "steps=0 is too small"],
-    "[settings]\ndecomposer.hidden = 8\n[axes]\nenv = 'x'\nmethod = 'ircr'": ["'decomposer.hidden'"],
+    "[settings]\ndecomposer.hidden = 8\n[axes]\nenv = 'x'\nmethod = 'ircr'": ["'method.hidden'"],
     "[axes]\nenv = 'Hopper-v5'\n[env.Hoper-v5]\nsteps = 1": ["no cell has it", "Did you mean 'Hopper-v5'?"],
     "[axes]\nenv = 'x'\n[method.rrd]\nsteps = 1": ["'rrd'", "known: diaster"],
     "[axes]\nenv = 'x'\n[env]\nx = 3": ["'env.x' in", "a table"],

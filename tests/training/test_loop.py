@@ -12,7 +12,7 @@ from small_runs import EVERY_METHOD, SMALL, learnt_bytes, small
 from toy_methods import make_counting, make_remembering
 
 import diaster
-from diaster.config import METHOD_CONFIGS, build_config
+from diaster.config import METHODS, build_config
 from diaster.errors import DiasterError
 from diaster.learning import learner as learner_module
 from diaster.learning import policies, registry
@@ -112,7 +112,7 @@ def test_only_the_upper_reference_follows_how_a_total_is_spread(tmp_path: Path) 
     assert (even.path / POLICY).read_bytes() != (late.path / POLICY).read_bytes()
 
 
-@pytest.mark.parametrize("method", METHOD_CONFIGS)
+@pytest.mark.parametrize("method", METHODS)
 def test_hidden_rewards_leave_the_environments_for_the_upper_reference_alone(
     tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +153,7 @@ def test_every_variant_trains_to_finite_nets_and_reloads(tmp_path: Path, setting
 def test_every_other_method_trains_with_some_learner_and_reloads(tmp_path: Path, method: str) -> None:
     run = train(tmp_path / "run", method=method, **EVERY_METHOD[method])
     assert run.done
-    assert (run.config.method, type(run.config.decomposer)) == (method, METHOD_CONFIGS[method])
+    assert (run.config.method, type(run.config.method)) == (method, METHODS[method].settings)
     for name in (POLICY, DECOMPOSER):
         assert all(np.isfinite(tensor).all() for tensor in read_tensors(run.path / name).values())
     again = diaster.load(run.path)
@@ -163,7 +163,7 @@ def test_every_other_method_trains_with_some_learner_and_reloads(tmp_path: Path,
 
 
 def test_every_method_is_among_those_that_train() -> None:
-    assert {"diaster", *EVERY_METHOD} == set(METHOD_CONFIGS)
+    assert {"diaster", *EVERY_METHOD} == set(METHODS)
 
 
 # There are 30 updates in each chunk, and those of two chunks when learning starts: the age of the oldest label that is
@@ -260,8 +260,8 @@ def test_a_method_that_fits_nothing_is_not_told_to_fit_better(
 
 def test_the_decomposer_is_owed_the_updates_of_the_warm_up() -> None:
     config = build_config(env="x")
-    assert updates_due(config.decomposer, 5000) == 1250
-    assert updates_due(config.learner, 0) == 0
+    assert updates_due(config.method, 5000) == 1250
+    assert updates_due(config.agent, 0) == 0
 
 
 @pytest.mark.parametrize(("envs", "steps", "warmup_steps"), [(1, 300, 30), (5, 300, 50), (9, 120, 60)])
@@ -386,7 +386,7 @@ def test_a_seed_that_diverges_while_it_collects_ahead_does_not_change_a_byte_of_
 
 def test_a_seed_that_diverges_again_and_again_ends_the_run_with_a_diagnosis(tmp_path: Path, poison: Any) -> None:
     poison(0, *range(1, 100))
-    with pytest.raises(DiasterError, match=r"seed 0 have diverged 4 times .* lower --learner.learning-rate"):
+    with pytest.raises(DiasterError, match=r"seed 0 have diverged 4 times .* lower --agent.learning-rate"):
         train(tmp_path / "run")
 
 

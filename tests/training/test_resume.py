@@ -423,7 +423,7 @@ def test_resume_without_a_run_is_a_sentence(arguments: list[str], empty_cwd: Pat
 
 FLAGS = [
     "--import=toy_envs", "--steps=20000", "--chunk-steps=40", "--warmup-steps=80", "--workers=1", "--quiet",
-    "--evaluation.every=10000", "--decomposer.hidden=4", "--learner.hidden=4", "--learner.batch-size=8",
+    "--evaluation.every=10000", "--method.hidden=4", "--agent.hidden=4", "--agent.batch-size=8",
 ]  # fmt: skip
 
 

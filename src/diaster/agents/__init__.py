@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 from jax import Array
 
 from diaster.actors.acting import HostPolicy
+from diaster.config import AGENTS
+from diaster.config.agents import AgentConfig
+from diaster.errors import DiasterError
 from diaster.nn.nets import MLP
 from diaster.types import EnvSpec
 
@@ -58,3 +61,19 @@ class Agent(NamedTuple):
     """How they act, on the host."""
     working_form: WorkingForm | None = None
     """What `update` is given on an accelerator, for the time of a chunk, instead of the state itself."""
+
+
+def make_agent(settings: AgentConfig, spec: EnvSpec) -> Agent:
+    """The agent that settings are of, in its form for the environment's actions."""
+    check_pair(settings.name, spec)
+    agent: Agent = AGENTS[settings.name].make(settings, spec.discrete)
+    return agent
+
+
+def check_pair(agent: str, spec: EnvSpec) -> None:
+    """Refuse an agent that cannot act in the environment, and name those that can."""
+    fitting = [name for name, kind in AGENTS.items() if kind.factory(spec.discrete) is not None]
+    if agent not in fitting:
+        kind = f"{spec.action_dim} discrete actions" if spec.discrete else "continuous actions"
+        names = " or ".join(f"--agent {name}" for name in sorted(fitting))
+        raise DiasterError(f"the agent '{agent}' cannot act in '{spec.id}', which has {kind}; use {names}.")

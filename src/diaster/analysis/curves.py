@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from diaster.config import PAPER_TASKS, RunConfig, combine
+from diaster.config import METHODS, PAPER_TASKS, RunConfig, combine
 from diaster.errors import DiasterError, printable
 from diaster.rundir.files import MissingFileError, damaged, is_file
 from diaster.rundir.records import CONFIG, DONE, PROGRESS, Table, read_config, read_progress
@@ -94,7 +94,7 @@ class Group(NamedTuple):
     @property
     def series(self) -> tuple[str, str, str]:
         """Method, preset and agent: what a legend tells apart."""
-        return self.config.method, self.config.preset, self.config.agent
+        return self.config.method.name, self.config.preset, self.config.agent.name
 
     @property
     def mean(self) -> NDArray[np.float64]:
@@ -190,7 +190,7 @@ def group_runs(results: Results) -> list[Group]:
     for run in results.runs:
         alike.setdefault(dataclasses.replace(run.config, **NO_MATTER), []).append(run)
     groups = [_group(runs) for runs in alike.values()]
-    return sorted(groups, key=lambda group: (task_order(group.task), method_order(group.config.method)))
+    return sorted(groups, key=lambda group: (task_order(group.task), method_order(group.config.method.name)))
 
 
 def _group(runs: Sequence[RecordedRun]) -> Group:
@@ -247,7 +247,7 @@ def plainest(groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
 
 def changed_settings(config: RunConfig) -> dict[str, Any]:
     """What a run sets otherwise than its preset, by dotted names; what does not matter to its result is left out."""
-    given = {"env": config.env, "method": config.method, "agent": config.agent}
+    given = {"env": config.env, "method": config.method.name, "agent": config.agent.name}
     usual = flat(combine(config.preset, {}, "", given))
     return {
         name: value
@@ -266,7 +266,7 @@ def flat(config: RunConfig) -> dict[str, Any]:
 
 def settings_text(changed: dict[str, Any], most: int = 3) -> str:
     """A few settings, short enough for a caption."""
-    named = [f"{name.removeprefix('decomposer.')} = {value}" for name, value in changed.items()]
+    named = [f"{name.removeprefix('method.')} = {value}" for name, value in changed.items()]
     return ", ".join(named[:most]) + (" …" if len(named) > most else "")
 
 
@@ -313,10 +313,7 @@ def task_order(task: Task) -> tuple[int, str, str]:
 
 def method_order(method: str) -> int:
     """Where a method stands in every legend and table."""
-    return METHOD_ORDER.index(method) if method in METHOD_ORDER else len(METHOD_ORDER)
-
-
-METHOD_ORDER = ("diaster", "rrd", "rd", "rudder", "ircr", "uniform", "episodic", "dense")
+    return list(METHODS).index(method)
 
 
 def seeds_text(seeds: Sequence[int]) -> str:

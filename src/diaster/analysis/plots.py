@@ -50,10 +50,10 @@ def learning_curve(path: Path) -> Curve:
         raise damaged(path / PROGRESS, "its seeds were not evaluated at the same steps")
     n_seeds = returns.shape[1]
     error = returns.std(axis=1, ddof=1) / np.sqrt(n_seeds) if n_seeds > 1 else np.zeros(len(returns))
-    is_reference = config.method == "dense"
+    is_reference = config.method.name == "dense"
     what = "upper reference: sees the hidden rewards" if is_reference else config.preset
-    label = f"{config.method} ({what}), {n_seeds} seed{'s' * (n_seeds > 1)}"
-    return Curve(label, config.env, steps[:, 0], returns.mean(axis=1), error, returns, config.method)
+    label = f"{config.method.name} ({what}), {n_seeds} seed{'s' * (n_seeds > 1)}"
+    return Curve(label, config.env, steps[:, 0], returns.mean(axis=1), error, returns, config.method.name)
 
 
 def by_seed(table: Table, column: str) -> NDArray[Any]:

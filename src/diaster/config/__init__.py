@@ -9,16 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from diaster.config.agents import AGENT_CONFIGS, AGENT_HELP, DdpgConfig, DqnConfig, SacConfig, Td3Config
+from diaster.config.agents import AGENTS, DEFAULT_AGENT, AgentKind, DdpgConfig, DqnConfig, SacConfig, Td3Config
 from diaster.config.checks import validate
+from diaster.config.former_names import present_name, present_names
 from diaster.config.merge import merge
 from diaster.config.methods import (
-    METHOD_CONFIGS,
-    METHOD_HELP,
+    DEFAULT_METHOD,
+    METHODS,
     DenseConfig,
     DiasterConfig,
     EpisodicConfig,
     IrcrConfig,
+    Method,
     RdConfig,
     RrdConfig,
     RudderConfig,
@@ -38,13 +40,14 @@ from diaster.config.toml import parse_toml, read_toml, write_toml
 from diaster.errors import unknown
 
 __all__ = [
-    "AGENT_CONFIGS",
-    "AGENT_HELP",
-    "METHOD_CONFIGS",
-    "METHOD_HELP",
+    "AGENTS",
+    "DEFAULT_AGENT",
+    "DEFAULT_METHOD",
+    "METHODS",
     "PAPER_TASKS",
     "PRESETS",
     "PRESET_HELP",
+    "AgentKind",
     "DdpgConfig",
     "DenseConfig",
     "DiasterConfig",
@@ -52,6 +55,7 @@ __all__ = [
     "EpisodicConfig",
     "EvaluationConfig",
     "IrcrConfig",
+    "Method",
     "RdConfig",
     "ReplayConfig",
     "RrdConfig",
@@ -65,6 +69,7 @@ __all__ = [
     "combine",
     "parse_seeds",
     "parse_toml",
+    "present_name",
     "read_toml",
     "run_config_type",
     "validate",
@@ -81,17 +86,24 @@ def combine(
     preset: str | None, from_file: Mapping[str, Any], source: str, settings: Mapping[str, Any] | None = None
 ) -> RunConfig:
     """What `build_config` does, with the settings of a file that has been read; `source` is its name."""
-    settings = settings or {}
+    settings, from_file = present_names(settings or {}), present_names(from_file)
     preset = preset or settings.get("preset") or from_file.get("preset") or "default"
     if not isinstance(preset, str) or preset not in PRESETS:
         raise unknown("preset", str(preset), PRESETS)
-    env, method, agent = (
-        settings.get(name) or from_file.get(name) or default
-        for name, default in (("env", ""), ("method", "diaster"), ("agent", "sac"))
+    env = settings.get("env") or from_file.get("env") or ""
+    method, agent = (
+        _name_in(settings, group) or _name_in(from_file, group) or default
+        for group, default in (("method", DEFAULT_METHOD), ("agent", DEFAULT_AGENT))
     )
-    # Which settings there are depends on the method and the learner.
+    # Which settings there are depends on the method and the agent.
     config: RunConfig = default_config(method, agent)
     config = merge(config, preset_settings(preset, method, agent, env), f"preset '{preset}'")
     config = merge(config, from_file, source)
     config = merge(config, {**settings, "preset": preset}, "the call")
     return config
+
+
+def _name_in(settings: Mapping[str, Any], group: str) -> Any:
+    """The method or the agent that settings name, if they do."""
+    table = settings.get(group)
+    return table.get("name") if isinstance(table, Mapping) else None

@@ -1,132 +1,182 @@
-"""The settings of every learner, and a line on what each is for."""
+"""The agents there are: the settings of each, and one table with all else that a name stands for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any, Literal, NamedTuple
+
+import tyro
+
+from diaster.config.limits import Count, CountOrNone, Fraction, NotNegative, Positive, Units
+from diaster.config.methods import imported
+
+AgentName = Annotated[str, tyro.conf.arg(name="agent", prefix_name=False, metavar="NAME")]
 
 
 @dataclass(frozen=True)
 class SacConfig:
-    """The learner: soft actor-critic with a learnt temperature."""
+    """Soft actor-critic with a learnt temperature."""
 
-    hidden: int = 256
+    name: AgentName = "sac"
+    """What learns from the step rewards: 'diaster list agents' shows all there are."""
+    hidden: Units = 256
     """Units of each of the two hidden layers."""
-    batch_size: int = 256
+    batch_size: Count = 256
     """Transitions per update."""
-    learning_rate: float = 3e-4
+    learning_rate: Positive = 3e-4
     """Adam's step size for actor, critics and temperature."""
-    discount: float = 0.99
+    discount: Fraction = 0.99
     """Discount per step."""
-    target_rate: float = 0.005
+    target_rate: Fraction = 0.005
     """Share of the critics that flows into their targets in each update."""
-    initial_temperature: float = 1.0
+    initial_temperature: Positive = 1.0
     """Weight of the entropy at the start; it is learnt from there."""
-    discrete_entropy: float = 0.5
+    discrete_entropy: Fraction = 0.5
     """For discrete actions: the entropy aimed at, as a share of the largest there is."""
     critic_loss: Literal["squared", "huber"] = "squared"
     """How the critics' errors count."""
-    gradient_clip: float = 0.0
+    gradient_clip: NotNegative = 0.0
     """Largest norm of the gradient of actor and of critics; 0 does not clip."""
-    updates: int = 1
+    updates: CountOrNone = 1
     """Updates per `every` environment steps."""
-    every: int = 1
+    every: Count = 1
     """See updates."""
 
 
 @dataclass(frozen=True)
 class Td3Config:
-    """The learner: twin delayed deep deterministic policy gradient."""
+    """Twin delayed deep deterministic policy gradient."""
 
-    hidden: int = 256
+    name: AgentName = "td3"
+    """What learns from the step rewards: 'diaster list agents' shows all there are."""
+    hidden: Units = 256
     """Units of each of the two hidden layers."""
-    batch_size: int = 256
+    batch_size: Count = 256
     """Transitions per update."""
-    learning_rate: float = 3e-4
+    learning_rate: Positive = 3e-4
     """Adam's step size for actor and critics."""
-    discount: float = 0.99
+    discount: Fraction = 0.99
     """Discount per step."""
-    target_rate: float = 0.005
+    target_rate: Fraction = 0.005
     """Share of actor and critics that flows into their targets."""
-    exploration_noise: float = 0.1
+    exploration_noise: NotNegative = 0.1
     """Standard deviation of the noise on actions that are collected, for actions in [-1, 1]."""
-    target_noise: float = 0.2
+    target_noise: NotNegative = 0.2
     """Standard deviation of the noise on the target's actions."""
-    target_noise_clip: float = 0.5
+    target_noise_clip: NotNegative = 0.5
     """Largest noise on the target's actions."""
-    policy_every: int = 2
+    policy_every: Count = 2
     """Critic updates for each update of the actor and of the targets."""
-    updates: int = 1
+    updates: CountOrNone = 1
     """Updates per `every` environment steps."""
-    every: int = 1
+    every: Count = 1
     """See updates."""
 
 
 @dataclass(frozen=True)
 class DdpgConfig:
-    """The learner: deep deterministic policy gradient."""
+    """Deep deterministic policy gradient."""
 
-    hidden: int = 256
+    name: AgentName = "ddpg"
+    """What learns from the step rewards: 'diaster list agents' shows all there are."""
+    hidden: Units = 256
     """Units of each of the two hidden layers."""
-    batch_size: int = 256
+    batch_size: Count = 256
     """Transitions per update."""
-    learning_rate: float = 3e-4
+    learning_rate: Positive = 3e-4
     """Adam's step size for actor and critic."""
-    discount: float = 0.99
+    discount: Fraction = 0.99
     """Discount per step."""
-    target_rate: float = 0.005
+    target_rate: Fraction = 0.005
     """Share of actor and critic that flows into their targets."""
-    exploration_noise: float = 0.1
+    exploration_noise: NotNegative = 0.1
     """Standard deviation of the noise on actions that are collected, for actions in [-1, 1]."""
-    updates: int = 1
+    updates: CountOrNone = 1
     """Updates per `every` environment steps."""
-    every: int = 1
+    every: Count = 1
     """See updates."""
 
 
 @dataclass(frozen=True)
 class DqnConfig:
-    """The learner: deep Q-network, double by default."""
+    """Deep Q-network, double by default."""
 
-    hidden: int = 128
+    name: AgentName = "dqn"
+    """What learns from the step rewards: 'diaster list agents' shows all there are."""
+    hidden: Units = 128
     """Units of each of the two hidden layers."""
-    batch_size: int = 128
+    batch_size: Count = 128
     """Transitions per update."""
-    learning_rate: float = 1e-3
+    learning_rate: Positive = 1e-3
     """Adam's step size."""
-    annealing_updates: int = 0
+    annealing_updates: CountOrNone = 0
     """Updates in which the step size falls along a straight line to a hundredth; 0 keeps it as it is."""
-    discount: float = 0.99
+    discount: Fraction = 0.99
     """Discount per step."""
     double: bool = True
     """Choose the target's action by the learning net and not by the target net."""
     critic_loss: Literal["squared", "huber"] = "squared"
     """How errors count: squared, or squared while below 1 and linear beyond (its paper)."""
-    target_rate: float = 1.0
+    target_rate: Fraction = 1.0
     """Share of the net that flows into its target every `target_every` updates; 1 copies it."""
-    target_every: int = 100
+    target_every: Count = 100
     """See target_rate; target_rate=0.005 with target_every=1 lets it follow slowly."""
-    exploration_final: float = 0.05
+    exploration_final: Fraction = 0.05
     """Share of random actions in the end."""
-    exploration_steps: int = 10_000
+    exploration_steps: Count = 10_000
     """Environment steps after the warm-up in which the share of random actions falls from 1 to that."""
-    updates: int = 1
+    updates: CountOrNone = 1
     """Updates per `every` environment steps."""
-    every: int = 2
+    every: Count = 2
     """See updates."""
 
 
 AgentConfig = SacConfig | Td3Config | DdpgConfig | DqnConfig
 
-AGENT_CONFIGS: dict[str, type[AgentConfig]] = {
-    "sac": SacConfig,
-    "td3": Td3Config,
-    "ddpg": DdpgConfig,
-    "dqn": DqnConfig,
+
+class AgentKind(NamedTuple):
+    """All that the name of an agent stands for. One that cannot take a kind of actions has no factory for it."""
+
+    settings: type[Any]
+    help: str
+    """One line."""
+    continuous: str | None = None
+    """'module:function' that makes it from its settings, for continuous actions; its module may import JAX."""
+    discrete: str | None = None
+    """The same for discrete actions."""
+
+    def factory(self, is_discrete: bool) -> str | None:
+        """For one kind of actions."""
+        return self.discrete if is_discrete else self.continuous
+
+    def make(self, settings: Any, is_discrete: bool) -> Any:
+        """The agent."""
+        factory = self.factory(is_discrete)
+        assert factory is not None, "check_pair comes first"
+        return imported(factory)(settings)
+
+
+AGENTS: dict[str, AgentKind] = {
+    "sac": AgentKind(
+        SacConfig,
+        "soft actor-critic with a learnt temperature, for continuous and for discrete actions; the default",
+        "diaster.agents.sac:make_sac",
+        "diaster.agents.sac_discrete:make_sac_discrete",
+    ),
+    "td3": AgentKind(
+        Td3Config,
+        "twin delayed deterministic policy gradient, for continuous actions",
+        "diaster.agents.td3:make_td3",
+    ),
+    "ddpg": AgentKind(
+        DdpgConfig,
+        "deterministic policy gradient with one critic, for continuous actions",
+        "diaster.agents.ddpg:make_ddpg",
+    ),
+    "dqn": AgentKind(
+        DqnConfig,
+        "Q-network with a target net, double by default, for discrete actions",
+        discrete="diaster.agents.dqn:make_dqn",
+    ),
 }
-AGENT_HELP = {
-    "sac": "soft actor-critic with a learnt temperature, for continuous and for discrete actions; the default",
-    "td3": "twin delayed deterministic policy gradient, for continuous actions",
-    "ddpg": "deterministic policy gradient with one critic, for continuous actions",
-    "dqn": "Q-network with a target net, double by default, for discrete actions",
-}
+DEFAULT_AGENT = "sac"

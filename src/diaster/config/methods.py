@@ -1,41 +1,62 @@
-"""The settings of every method, and a line on what each is for."""
+"""The methods there are: the settings of each, and one table with all else that a name stands for."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import tyro
+
+from diaster.config.limits import Count, CountOrNone, Fraction, NotNegative, Positive, Units, at_least, at_most
 
 Auto = Literal["auto"]
 EpisodeDraw = Literal["length", "uniform"]
+MethodName = Annotated[str, tyro.conf.arg(name="method", prefix_name=False, metavar="NAME")]
+
+
+class UpdateCost(NamedTuple):
+    """How many steps an update looks at, and how many of them one after another."""
+
+    steps: int
+    sequential: int
+
+
+NO_UPDATES = UpdateCost(0, 0)
 
 
 @dataclass(frozen=True)
 class DiasterConfig:
-    """The decomposer: differences of implicitly assigned sub-trajectory rewards."""
+    """Differences of implicitly assigned sub-trajectory rewards."""
 
-    hidden: int = 256
+    name: MethodName = "diaster"
+    """How returns are decomposed: 'diaster list methods' shows all there are."""
+    hidden: Units = 256
     """Units of the GRU and of each of the two hidden layers of the step reward."""
     head: Literal["cumulative", "final"] = "cumulative"
     """cumulative: a segment's reward is a sum over its steps; final: it is read off its last state (the paper)."""
     segments: Literal["sampled", "all"] = "sampled"
     """sampled: each update looks at some short segments of an episode; all: at whole episodes, cut (the paper)."""
-    n_cuts: int | Auto = "auto"
+    n_cuts: CountOrNone | Auto = "auto"
     """Cut points per episode with segments=all, 0 to horizon - 1; auto is the paper's 1."""
-    segment_length: int = 4
+    segment_length: Count = 4
     """Steps per segment with segments=sampled."""
-    segments_per_episode: int = 16
+    segments_per_episode: Count = 16
     """Segments drawn per episode with segments=sampled."""
-    batch_episodes: int = 4
+    batch_episodes: Count = 4
     """Episodes per update."""
-    batch_steps: int = 0
+    batch_steps: CountOrNone = 0
     """Budget of steps per update with segments=all; 0 gives every episode of the batch room for the horizon."""
     loss: Literal["mean", "sum"] = "mean"
     """Compare the mean per step with R/L, or the sum with R (the paper)."""
-    variance_penalty: float = 0.0625
+    variance_penalty: NotNegative = 0.0625
     """Weight of the variance of an episode's differences; the paper has 0."""
-    learning_rate: float = 3e-4
+    learning_rate: Positive = 3e-4
     """Adam's step size for both nets."""
-    averaging: float = 0.999
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of products in the GRU over whole episodes: bfloat16 is faster, rounds more, and needs an NVIDIA GPU."""
+    averaging: Fraction = 0.999
     """How much of the step reward's running average is kept in each update; 0 uses the net as it is (the paper)."""
     reward_source: Literal["step_reward", "difference"] = "step_reward"
     """Learn from the step reward, or from the differences themselves (the paper's ablation)."""
@@ -43,155 +64,289 @@ class DiasterConfig:
     """What the last difference leads up to: the model's total, or the true return (the published code)."""
     normalize_inputs: bool = True
     """Normalise observations by their running mean and deviation before they enter the decomposer."""
-    return_scale: float | Auto = "auto"
+    return_scale: Positive | Auto = "auto"
     """Returns are divided by this; auto takes it from the returns seen so far."""
     episode_draw: EpisodeDraw = "length"
     """Draw episodes in proportion to their length, or uniformly."""
-    updates: int = 250
+    updates: CountOrNone = 250
     """Updates per `every` environment steps."""
-    every: int = 1000
+    every: Count = 1000
     """See updates."""
-    relabel_every: int = 1000
-    """With reward_source=difference: stored labels are renewed before they are older than so many updates."""
+    relabel_every: Count = 1000
+    """With reward_source=difference: stored labels are renewed before they are older than this number of updates."""
+
+    def cost(self, horizon: int) -> UpdateCost:
+        """Of an update, for estimates."""
+        if self.segments == "sampled":
+            steps = self.batch_episodes * self.segments_per_episode * self.segment_length
+            return UpdateCost(steps, self.segment_length)
+        return UpdateCost(self.batch_steps or self.batch_episodes * horizon, horizon)
 
 
 @dataclass(frozen=True)
 class RrdConfig:
-    """The decomposer: randomized return decomposition."""
+    """Randomized return decomposition."""
 
-    hidden: int = 256
+    name: MethodName = "rrd"
+    """How returns are decomposed: 'diaster list methods' shows all there are."""
+    hidden: Units = 256
     """Units of each of the two hidden layers of the step reward."""
-    batch_episodes: int = 4
+    batch_episodes: Count = 4
     """Episodes per update."""
-    subset: int = 64
+    subset: Count = 64
     """Steps drawn per episode, without replacement where the episode has that many."""
     unbiased: bool = False
     """Take the variance of the drawn steps out of the loss (the unbiased variant)."""
-    learning_rate: float = 3e-4
+    learning_rate: Positive = 3e-4
     """Adam's step size."""
     normalize_inputs: bool = False
     """Normalise observations by their running mean and deviation before they enter the decomposer."""
-    return_scale: float | Auto = "auto"
+    return_scale: Positive | Auto = "auto"
     """Returns are divided by this; auto takes it from the returns seen so far."""
     episode_draw: EpisodeDraw = "length"
     """Draw episodes in proportion to their length, or uniformly."""
-    updates: int = 1
+    updates: CountOrNone = 1
     """Updates per `every` environment steps."""
-    every: int = 1
+    every: Count = 1
     """See updates."""
+
+    def cost(self, horizon: int) -> UpdateCost:
+        """Of an update, for estimates."""
+        return UpdateCost(self.batch_episodes * self.subset, 1)
 
 
 @dataclass(frozen=True)
 class RdConfig:
-    """The decomposer: least squares on whole episodes."""
+    """Least squares on whole episodes."""
 
-    hidden: int = 256
+    name: MethodName = "rd"
+    """How returns are decomposed: 'diaster list methods' shows all there are."""
+    hidden: Units = 256
     """Units of each of the two hidden layers of the step reward."""
-    batch_episodes: int = 4
+    batch_episodes: Count = 4
     """Episodes per update, all of their steps."""
-    learning_rate: float = 3e-4
+    learning_rate: Positive = 3e-4
     """Adam's step size."""
     normalize_inputs: bool = False
     """Normalise observations by their running mean and deviation before they enter the decomposer."""
-    return_scale: float | Auto = "auto"
+    return_scale: Positive | Auto = "auto"
     """Returns are divided by this; auto takes it from the returns seen so far."""
     episode_draw: EpisodeDraw = "length"
     """Draw episodes in proportion to their length, or uniformly."""
-    updates: int = 100
+    updates: CountOrNone = 100
     """Updates per `every` environment steps."""
-    every: int = 1000
+    every: Count = 1000
     """See updates."""
+
+    def cost(self, horizon: int) -> UpdateCost:
+        """Of an update, for estimates."""
+        return UpdateCost(self.batch_episodes * horizon, 1)
 
 
 @dataclass(frozen=True)
 class RudderConfig:
-    """The decomposer: differences of an LSTM's predictions of the return."""
+    """Differences of an LSTM's predictions of the return."""
 
-    hidden: int = 256
+    name: MethodName = "rudder"
+    """How returns are decomposed: 'diaster list methods' shows all there are."""
+    hidden: Units = 256
     """Units of the LSTM."""
-    batch_episodes: int = 8
+    batch_episodes: Count = 8
     """Episodes per update, all of their steps."""
-    auxiliary_weight: float = 0.5
+    auxiliary_weight: NotNegative = 0.5
     """Weight of the loss at every step beside that at the last one."""
-    learning_rate: float = 3e-4
+    learning_rate: Positive = 3e-4
     """Adam's step size."""
     normalize_inputs: bool = True
     """Normalise observations by their running mean and deviation before they enter the decomposer."""
-    return_scale: float | Auto = "auto"
+    return_scale: Positive | Auto = "auto"
     """Returns are divided by this; auto takes it from the returns seen so far."""
     episode_draw: EpisodeDraw = "length"
     """Draw episodes in proportion to their length, or uniformly."""
-    updates: int = 20
+    updates: CountOrNone = 20
     """Updates per `every` environment steps."""
-    every: int = 1000
+    every: Count = 1000
     """See updates."""
-    relabel_every: int = 100
-    """Stored labels are renewed before they are older than so many updates."""
+    relabel_every: Count = 100
+    """Stored labels are renewed before they are older than this number of updates."""
+
+    def cost(self, horizon: int) -> UpdateCost:
+        """Of an update, for estimates."""
+        return UpdateCost(self.batch_episodes * horizon, horizon)
 
 
 @dataclass(frozen=True)
 class IrcrConfig:
-    """The decomposer: every step has its episode's normalised return."""
+    """Every step has its episode's normalised return."""
 
+    name: MethodName = "ircr"
+    """How returns are decomposed: 'diaster list methods' shows all there are."""
     credit: Literal["mean", "return"] = "mean"
     """What is normalised: the return per step, or the return."""
-    elite_episodes: int | Auto = "auto"
+    elite_episodes: Annotated[int, at_least(1), at_most(10_000)] | Auto = "auto"
     """Best episodes kept for half of every batch; auto is 10 (Humanoid 50)."""
     updates: ClassVar[int] = 0  # nothing is fitted
     every: ClassVar[int] = 1
 
+    def cost(self, horizon: int) -> UpdateCost:
+        """There are no updates."""
+        return NO_UPDATES
+
 
 @dataclass(frozen=True)
 class UniformConfig:
-    """The decomposer: every step has the same share of the return."""
+    """Every step has the same share of the return."""
 
-    return_scale: float | Auto = "auto"
+    name: MethodName = "uniform"
+    """How returns are decomposed: 'diaster list methods' shows all there are."""
+    return_scale: Positive | Auto = "auto"
     """Returns are divided by this; auto takes it from the returns seen so far."""
     updates: ClassVar[int] = 0
     every: ClassVar[int] = 1
+
+    def cost(self, horizon: int) -> UpdateCost:
+        """There are no updates."""
+        return NO_UPDATES
 
 
 @dataclass(frozen=True)
 class EpisodicConfig:
-    """The decomposer: none; the last step has the whole return."""
+    """None; the last step has the whole return."""
 
-    return_scale: float | Auto = "auto"
+    name: MethodName = "episodic"
+    """How returns are decomposed: 'diaster list methods' shows all there are."""
+    return_scale: Positive | Auto = "auto"
     """Returns are divided by this; auto takes it from the returns seen so far."""
     updates: ClassVar[int] = 0
     every: ClassVar[int] = 1
 
+    def cost(self, horizon: int) -> UpdateCost:
+        """There are no updates."""
+        return NO_UPDATES
+
 
 @dataclass(frozen=True)
 class DenseConfig:
-    """The decomposer: none; every step has its hidden true reward. The upper reference."""
+    """None; every step has its hidden true reward. The upper reference."""
 
-    return_scale: float = 1.0
+    name: MethodName = "dense"
+    """How returns are decomposed: 'diaster list methods' shows all there are."""
+    return_scale: Positive = 1.0
     """Rewards are divided by this."""
     updates: ClassVar[int] = 0
     every: ClassVar[int] = 1
+
+    def cost(self, horizon: int) -> UpdateCost:
+        """There are no updates."""
+        return NO_UPDATES
 
 
 MethodConfig = (
     DiasterConfig | RrdConfig | RdConfig | RudderConfig | IrcrConfig | UniformConfig | EpisodicConfig | DenseConfig
 )
 
-METHOD_CONFIGS: dict[str, type[MethodConfig]] = {
-    "diaster": DiasterConfig,
-    "rrd": RrdConfig,
-    "rd": RdConfig,
-    "rudder": RudderConfig,
-    "ircr": IrcrConfig,
-    "uniform": UniformConfig,
-    "episodic": EpisodicConfig,
-    "dense": DenseConfig,
+
+class Method(NamedTuple):
+    """All that the name of a method stands for."""
+
+    settings: type[Any]
+    help: str
+    """One line."""
+    factory: str
+    """'module:function' that makes its decomposer from its settings and the horizon; its module may import JAX."""
+    colour: str
+    """In every figure, the same."""
+    marker: str
+    paper: Mapping[str, Any] = {}
+    """What the preset 'paper' sets, by tables of a run's settings."""
+    paper_agent: Mapping[str, Mapping[str, Any]] = {}
+    """What it sets of an agent, by the agent's name."""
+
+    def make(self, settings: Any, horizon: int) -> Any:
+        """The decomposer."""
+        return imported(self.factory)(settings, horizon)
+
+
+def imported(path: str) -> Any:
+    """What 'module:name' names."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+# In the order of legends and tables. The colours are Okabe and Ito's, which everyone tells apart; their yellow, too
+# faint on white, is a grey here.
+METHODS: dict[str, Method] = {
+    "diaster": Method(
+        DiasterConfig,
+        "differences of implicitly assigned sub-trajectory rewards (Lin et al., 2024); the default",
+        "diaster.decomposers.diaster:make_diaster",
+        "#d55e00",
+        "o",
+        paper={
+            "method": {
+                "head": "final",
+                "segments": "all",
+                "n_cuts": 1,
+                "batch_episodes": 64,
+                "loss": "sum",
+                "variance_penalty": 0.0,
+                "averaging": 0.0,
+                "normalize_inputs": False,
+                "return_scale": 10.0,
+                "updates": 20,
+            },
+        },
+    ),
+    "rrd": Method(
+        RrdConfig,
+        "randomized return decomposition: a perceptron on random subsets of steps (Ren et al., 2022)",
+        "diaster.decomposers.rrd:make_rrd",
+        "#0072b2",
+        "s",
+    ),
+    "rd": Method(
+        RdConfig,
+        "return decomposition by least squares on whole episodes",
+        "diaster.decomposers.rd:make_rd",
+        "#56b4e9",
+        "D",
+    ),
+    "rudder": Method(
+        RudderConfig,
+        "differences of an LSTM's predictions of the return (Arjona-Medina et al., 2019)",
+        "diaster.decomposers.rudder:make_rudder",
+        "#009e73",
+        "^",
+    ),
+    "ircr": Method(
+        IrcrConfig,
+        "every step has its episode's normalised return, half of a batch is from the best (Gangwani et al., 2020)",
+        "diaster.decomposers.ircr:make_ircr",
+        "#cc79a7",
+        "v",
+        paper={"replay": {"capacity": 300_000}},
+        paper_agent={"sac": {"critic_loss": "huber", "gradient_clip": 5.0, "target_rate": 0.001, "batch_size": 1024}},
+    ),
+    "uniform": Method(
+        UniformConfig,
+        "control: every step has the same share of the return",
+        "diaster.decomposers.controls:make_uniform",
+        "#e69f00",
+        "P",
+    ),
+    "episodic": Method(
+        EpisodicConfig,
+        "control: the return at the last step, nothing before (no decomposition)",
+        "diaster.decomposers.controls:make_episodic",
+        "#8a8a8a",
+        "X",
+    ),
+    "dense": Method(
+        DenseConfig,
+        "upper reference: the hidden true reward of every step; no method may see it",
+        "diaster.decomposers.controls:make_dense",
+        "#000000",
+        "",
+    ),
 }
-METHOD_HELP = {
-    "diaster": "differences of implicitly assigned sub-trajectory rewards (Lin et al., 2024); the default",
-    "rrd": "randomized return decomposition: a perceptron on random subsets of steps (Ren et al., 2022)",
-    "rd": "return decomposition by least squares on whole episodes",
-    "rudder": "differences of an LSTM's predictions of the return (Arjona-Medina et al., 2019)",
-    "ircr": "every step has its episode's normalised return, half of a batch is from the best (Gangwani et al., 2020)",
-    "uniform": "control: every step has the same share of the return",
-    "episodic": "control: the return at the last step, nothing before (no decomposition)",
-    "dense": "upper reference: the hidden true reward of every step; no method may see it",
-}
+DEFAULT_METHOD = "diaster"

@@ -1,4 +1,4 @@
-"""The settings of a run, with those of its method and of its learner inside."""
+"""The settings of a run, with those of its method and of its agent inside."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from diaster.config.agents import AGENT_CONFIGS, AgentConfig, SacConfig
-from diaster.config.methods import METHOD_CONFIGS, Auto, DiasterConfig, MethodConfig
+from diaster.config.agents import AGENTS, AgentConfig, SacConfig
+from diaster.config.limits import Count, CountOrNone, Positive, at_least, at_most
+from diaster.config.methods import METHODS, Auto, DiasterConfig, MethodConfig
 from diaster.errors import DiasterError, unknown
 
 MOST_SEEDS = 10_000  # they train together, each with a replay of its own
@@ -57,7 +58,7 @@ Seeds = Annotated[
 class ReplayConfig:
     """The store of episodes."""
 
-    capacity: int = 1_000_000
+    capacity: Annotated[int, at_least(2)] = 1_000_000
     """Observations kept; the oldest whole episodes make room."""
 
 
@@ -65,11 +66,11 @@ class ReplayConfig:
 class EvaluationConfig:
     """How the policy and the decomposition are judged, on environments of their own."""
 
-    every: int = 5000
+    every: Count = 5000
     """Environment steps between two evaluations (the paper: 1000)."""
-    episodes: int = 5
+    episodes: Count = 5
     """Deterministic episodes per evaluation (the paper: 10)."""
-    held_out: int = 50
+    held_out: Count = 50
     """Evaluation episodes, from all of the run, to measure the decomposition on (one evaluation at the least)."""
 
 
@@ -79,72 +80,68 @@ class RunConfig:
 
     env: tyro.conf.Positional[str] = ""
     """Gymnasium id of the environment."""
-    steps: int = 100_000
+    steps: Count = 100_000
     """Environment steps per seed."""
     seeds: Seeds = (0,)
     """How many seeds (5 means 0 to 4) or which (3,7,11); they train together."""
-    method: str = "diaster"
-    """How returns are decomposed."""
-    agent: str = "sac"
-    """What learns from the step rewards."""
     preset: str = "default"
     """A named set of settings: default, or paper (to the letter)."""
-    horizon: int | Auto = "auto"
+    horizon: Annotated[int, at_least(1), at_most(10_000_000)] | Auto = "auto"
     """Longest episode; auto is 1000 for the paper's tasks, else the environment's own limit."""
-    warmup_steps: int | Auto = "auto"
+    warmup_steps: Count | Auto = "auto"
     """Random steps before learning; auto is 5000 (InvertedPendulum 500), at most a tenth; more where envs need them."""
-    chunk_steps: int = 200
+    chunk_steps: Count = 200
     """Environment steps per seed between two exchanges with the learner; collection runs one chunk ahead."""
-    envs: int = 1
-    """Environments that share the steps of a seed, side by side: faster beside a GPU, but an episode ends later."""
-    checkpoint_every: int | Auto = "auto"
+    envs: Count = 1
+    """Environments that share the steps of a seed concurrently: faster with a GPU, but an episode ends later."""
+    checkpoint_every: CountOrNone | Auto = "auto"
     """Environment steps between two checkpoints; auto is about every five minutes, 0 writes none."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where learning runs; auto takes a GPU if there is one. Environments and acting stay on the CPU."""
-    devices: int | Literal["all"] = 1
+    devices: Count | Literal["all"] = 1
     """How many devices of that kind the seeds are dealt out to; all takes every one of this machine."""
-    workers: int | Auto = "auto"
+    workers: CountOrNone | Auto = "auto"
     """Processes that collect, and as many that evaluate; 0 needs none. The result does not depend on it."""
-    env_retries: int = 3
+    env_retries: CountOrNone = 3
     """Faults of an environment in a row (it raised, died, hung, gave NaN) that are survived; episodes are dropped."""
     isolate_envs: bool = False
     """Step every environment in a process of its own, so that one that dies or hangs takes nothing with it."""
-    step_seconds: float = 60.0
+    step_seconds: Positive = 60.0
     """With isolate_envs: the longest time a step or a reset may take."""
     imports: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(name="import", metavar="MODULE")]] = ()
     """A module to import first, for the environments it registers."""
-    decomposer: MethodConfig = field(default_factory=DiasterConfig)
-    learner: AgentConfig = field(default_factory=SacConfig)
+    method: MethodConfig = field(default_factory=DiasterConfig)
+    agent: AgentConfig = field(default_factory=SacConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
 
 def default_config(method: Any, agent: Any) -> RunConfig:
-    """The defaults of a run with this method and this learner."""
-    decomposer, learner = _settings_types(method, agent)
-    return RunConfig(method=method, agent=agent, decomposer=decomposer(), learner=learner())
+    """The defaults of a run with this method and this agent."""
+    of_method, of_agent = _settings_types(method, agent)
+    return RunConfig(method=of_method(), agent=of_agent())
 
 
 def run_config_type(method: str, agent: str) -> type[RunConfig]:
-    """RunConfig with the settings of one method and one learner in the place of "any": what a parser needs."""
-    kinds = dict(zip(("decomposer", "learner"), _settings_types(method, agent), strict=True))
+    """RunConfig with the settings of one method and one agent in the place of "any": what a parser needs."""
+    kinds = dict(zip(("method", "agent"), _settings_types(method, agent), strict=True))
     fields = {name: field(default_factory=kind) for name, kind in kinds.items()}
     body = {"__annotations__": kinds, "__doc__": RunConfig.__doc__, "__module__": RunConfig.__module__, **fields}
     return dataclass(frozen=True)(type("RunConfig", (RunConfig,), body))
 
 
 def _settings_types(method: Any, agent: Any) -> tuple[type[MethodConfig], type[AgentConfig]]:
-    return _named("method", method, METHOD_CONFIGS), _named("agent", agent, AGENT_CONFIGS)
+    return _named("method", method, METHODS), _named("agent", agent, AGENTS)
 
 
 def _named(what: str, name: Any, known: dict[str, Any]) -> Any:
     if not isinstance(name, str) or name not in known:
         raise unknown(what, str(name), known)
-    return known[name]
+    return known[name].settings
 
 
 class Schedule(typing.Protocol):
-    """Anything that is updated so many times per so many environment steps."""
+    """Anything that is updated a number of times per number of environment steps."""
 
     @property
     def updates(self) -> int: ...

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from diaster.config.methods import METHODS
 
-class Task(NamedTuple):
+
+class PaperTask(NamedTuple):
     """What the paper, or its published code, uses for one of its tasks."""
 
     steps: int
@@ -14,14 +16,14 @@ class Task(NamedTuple):
     return_scale: float = 10.0
 
 
-PAPER_TASKS: dict[str, Task] = {
-    "InvertedPendulum-v5": Task(50_000, warmup_steps=500),
-    "Hopper-v5": Task(500_000),
-    "Swimmer-v5": Task(1_000_000),
-    "Walker2d-v5": Task(1_000_000),
-    "Ant-v5": Task(1_000_000),
-    "Humanoid-v5": Task(2_000_000),
-    "HumanoidStandup-v5": Task(2_000_000, return_scale=500.0),
+PAPER_TASKS: dict[str, PaperTask] = {
+    "InvertedPendulum-v5": PaperTask(50_000, warmup_steps=500),
+    "Hopper-v5": PaperTask(500_000),
+    "Swimmer-v5": PaperTask(1_000_000),
+    "Walker2d-v5": PaperTask(1_000_000),
+    "Ant-v5": PaperTask(1_000_000),
+    "Humanoid-v5": PaperTask(2_000_000),
+    "HumanoidStandup-v5": PaperTask(2_000_000, return_scale=500.0),
 }
 
 PRESETS = ("default", "paper")
@@ -30,36 +32,15 @@ PRESET_HELP = {
     "paper": "a method to the letter of its paper, evaluated every 1000 steps as in ours",
 }
 
-_PAPER_METHODS: dict[str, dict[str, Any]] = {
-    "diaster": {
-        "decomposer": {
-            "head": "final",
-            "segments": "all",
-            "n_cuts": 1,
-            "batch_episodes": 64,
-            "loss": "sum",
-            "variance_penalty": 0.0,
-            "averaging": 0.0,
-            "normalize_inputs": False,
-            "return_scale": 10.0,
-            "updates": 20,
-        },
-    },
-    "ircr": {"replay": {"capacity": 300_000}},
-}
-_PAPER_LEARNERS: dict[tuple[str, str], dict[str, Any]] = {
-    ("ircr", "sac"): {"critic_loss": "huber", "gradient_clip": 5.0, "target_rate": 0.001, "batch_size": 1024},
-}
-
 
 def preset_settings(preset: str, method: str, agent: str, env: Any) -> dict[str, Any]:
-    """What a preset sets for a method with a learner on a task."""
+    """What a preset sets for a method with an agent on a task."""
     if preset == "default":
         return {}
-    settings = {**_PAPER_METHODS.get(method, {}), "evaluation": {"every": 1000, "episodes": 10}}
-    learner = _PAPER_LEARNERS.get((method, agent))
-    if learner:
-        settings["learner"] = learner
-    if method == "diaster" and isinstance(env, str) and env in PAPER_TASKS:
-        settings["decomposer"] = {**settings["decomposer"], "return_scale": PAPER_TASKS[env].return_scale}
+    of_method = METHODS[method]
+    settings = {**of_method.paper, "evaluation": {"every": 1000, "episodes": 10}}
+    if agent in of_method.paper_agent:
+        settings["agent"] = of_method.paper_agent[agent]
+    if "return_scale" in settings.get("method", {}) and isinstance(env, str) and env in PAPER_TASKS:
+        settings["method"] = {**settings["method"], "return_scale": PAPER_TASKS[env].return_scale}
     return settings

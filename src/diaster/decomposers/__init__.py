@@ -1,7 +1,7 @@
 """Decomposers: from one return per episode to a reward for every step.
 
 A method is a record of pure functions over an explicit state, made from its settings by one factory. Adding
-one is a file, a line in `METHODS`, a test file and a docs page.
+one is a file, its entry in `config/methods.py`, a test file and a docs page.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from jax import Array
 
+from diaster.config import METHODS
+from diaster.config.methods import MethodConfig
 from diaster.replay.store import EpisodeBlock, EpisodeStore, Steps
 from diaster.types import EnvSpec
 
@@ -41,3 +43,9 @@ class Decomposer(NamedTuple):
     """Whether `reward` looks at the next observation."""
     is_hidden_reward: bool = False
     """Whether the rewards are the hidden ones: the upper reference, `dense`."""
+
+
+def make_decomposer(settings: MethodConfig, horizon: int) -> Decomposer:
+    """The method that settings are of."""
+    decomposer: Decomposer = METHODS[settings.name].make(settings, horizon)
+    return decomposer

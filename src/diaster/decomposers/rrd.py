@@ -71,8 +71,8 @@ def make_rrd(config: RrdConfig, horizon: int) -> Decomposer:
     """RRD, whatever the horizon."""
     if config.unbiased and config.subset < 2:
         raise DiasterError(
-            f"decomposer.subset={config.subset} has no variance to take out of the loss; "
-            "draw at least 2 steps, or leave --decomposer.unbiased out."
+            f"method.subset={config.subset} has no variance to take out of the loss; "
+            "draw at least 2 steps, or leave --method.unbiased out."
         )
     return make_step_reward(
         config, partial(draw_subset, n=config.subset), partial(episode_loss, unbiased=config.unbiased)

@@ -172,7 +172,7 @@ def describe_plan(plan: Plan, site: Site) -> str:
     status = look_at(plan, site)
     rows = []
     for name, cell in status.cells.items():
-        factor, _ = correction(cell.config.method, status.finished)
+        factor, _ = correction(cell.config.method.name, status.finished)
         seconds = cell.seconds if cell.seconds is not None else cell.seconds_left(factor)
         seeds = str(len(cell.config.seeds))
         sign = "" if cell.seconds is not None else "~"

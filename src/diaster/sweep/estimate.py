@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from diaster.config import RunConfig
+from diaster.config.methods import NO_UPDATES
 from diaster.replay.store import store_bytes
 from diaster.training.schedule import ring_rows
 from diaster.types import EnvSpec
@@ -58,14 +59,14 @@ class Finished(NamedTuple):
 def estimate(config: RunConfig, spec: EnvSpec, cores: float, is_on_gpu: bool) -> Need:
     """From settings alone."""
     speed = GPU if is_on_gpu else TWO_CORES if cores >= 2 else ONE_CORE
-    looked_at, scanned = decomposer_steps(config, spec.horizon)
-    per_agent_update = config.learner.batch_size * speed.transition * _share(config.learner.hidden)
-    size = _share(getattr(config.decomposer, "hidden", 0)) * (PERCEPTRON if scanned == 1 else 1.0)
+    looked_at, scanned = config.method.cost(spec.horizon) if config.method.updates else NO_UPDATES
+    per_agent_update = config.agent.batch_size * speed.transition * _share(config.agent.hidden)
+    size = _share(getattr(config.method, "hidden", 0)) * (PERCEPTRON if scanned == 1 else 1.0)
     per_fit = looked_at * speed.looked_at * size + scanned * speed.scanned
     per_step = (
         speed.env_step
-        + per_agent_update * config.learner.updates / config.learner.every
-        + per_fit * config.decomposer.updates / config.decomposer.every
+        + per_agent_update * config.agent.updates / config.agent.every
+        + per_fit * config.method.updates / config.method.every
     )
     evaluated = -(-config.steps // config.evaluation.every) * config.evaluation.episodes * spec.horizon
     n_seeds = len(config.seeds)
@@ -73,22 +74,8 @@ def estimate(config: RunConfig, spec: EnvSpec, cores: float, is_on_gpu: bool) ->
         config.steps * per_step + evaluated * speed.env_step
     )
     replay = store_bytes(ring_rows(config), spec.obs_dim, spec.action_dim)
-    activations = 4 * NUMBERS_PER_UNIT * looked_at * getattr(config.decomposer, "hidden", 0)
+    activations = 4 * NUMBERS_PER_UNIT * looked_at * getattr(config.method, "hidden", 0)
     return Need(seconds, PROCESS_BYTES + n_seeds * (replay + activations))
-
-
-def decomposer_steps(config: RunConfig, horizon: int) -> tuple[int, int]:
-    """How many steps an update of the decomposer looks at, and how many of them one after another."""
-    settings: Any = config.decomposer
-    if not settings.updates:
-        return 0, 0
-    if config.method == "rrd":
-        return settings.batch_episodes * settings.subset, 1
-    if config.method == "diaster" and settings.segments == "sampled":
-        per_episode = settings.segments_per_episode * settings.segment_length
-        return settings.batch_episodes * per_episode, settings.segment_length
-    whole = getattr(settings, "batch_steps", 0) or settings.batch_episodes * horizon
-    return whole, 1 if config.method == "rd" else horizon
 
 
 def correction(method: str, finished: Iterable[Finished]) -> tuple[float, int]:

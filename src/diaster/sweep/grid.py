@@ -7,7 +7,7 @@ seeds = 5
 
 [axes]                              # every combination is a cell; [[axes]] several times adds up
 env = ["Hopper-v5", "Swimmer-v5"]
-"decomposer.n_cuts" = [0, 1, 5]
+"method.n_cuts" = [0, 1, 5]
 
 [env."Hopper-v5"]                   # of the cells with this environment; also [method.…], [agent.…], [preset.…]
 steps = 500_000
@@ -22,13 +22,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diaster.config import RunConfig, combine, validate
+from diaster.config import DEFAULT_AGENT, DEFAULT_METHOD, RunConfig, combine, present_name, validate
 from diaster.config.toml import parse_toml, read_content
 from diaster.errors import DiasterError, unknown
 
 MOST_CELLS = 1000
 # Which of these a cell has decides which tables hold for it, the later one before the earlier.
-NAMED = {"preset": "default", "method": "diaster", "agent": "sac", "env": ""}
+NAMED = {"preset": "default", "method": DEFAULT_METHOD, "agent": DEFAULT_AGENT, "env": ""}
 ENTRIES = ("record_episodes", "settings", "axes", *NAMED)
 Settings = dict[str, Any]
 
@@ -65,7 +65,7 @@ def read_grid(path: Path) -> Grid:
     met: dict[str, set[str]] = {name: set() for name in NAMED}
     for point in _points(entries.get("axes", {}), path):
         own = _settings(point)
-        chosen = {name: str({**fixed, **own}.get(name, default)) for name, default in NAMED.items()}
+        chosen = {name: _chosen(name, own, fixed) for name in NAMED}
         settings = fixed
         for name, value in chosen.items():
             met[name].add(value)
@@ -133,17 +133,33 @@ def _add(cells: dict[str, Cell], cell: Cell, path: Path) -> None:
 
 def cell_name(settings: Settings, point: Settings) -> str:
     """Environment, method, and its value on every other axis: it stays the same when axes grow longer."""
-    parts = [settings["env"], settings.get("method", NAMED["method"])]
-    others = {axis: value for axis, value in point.items() if axis not in ("env", "method")}
-    parts += [f"{axis.removeprefix('decomposer.').replace('_', '-')}-{value}" for axis, value in others.items()]
+    parts = [settings["env"], _chosen("method", settings)]
+    others = {present_name(axis): value for axis, value in point.items() if axis not in ("env", "method")}
+    parts += [f"{_short(axis)}-{value}" for axis, value in others.items()]
     return "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", str(part)).strip(".") for part in parts)
 
 
+def _short(axis: str) -> str:
+    """An axis in the name of a cell; that a setting is the method's, or a name a name, goes without saying."""
+    return axis.removeprefix("method.").removesuffix(".name").replace("_", "-")
+
+
+def _chosen(name: str, *settings: Settings) -> str:
+    """The method, agent, preset or environment of a cell; of several settings the first that names one counts."""
+    for table in settings:
+        value = table.get(name)
+        value = value.get("name") if isinstance(value, dict) else value
+        if value is not None:
+            return str(value)
+    return NAMED[name]
+
+
 def _settings(table: Settings) -> Settings:
-    """Names with dots as tables: 'decomposer.n_cuts' is n_cuts of decomposer."""
+    """Names with dots as tables: 'method.n_cuts' is n_cuts of method, and 'method' alone is its name."""
     found: Settings = {}
-    for name, value in _named_alike(table).items():
-        nested = _settings(value) if isinstance(value, dict) else value
+    for given, value in _named_alike(table).items():
+        name = present_name(given, is_table=isinstance(value, dict))
+        nested = _named_alike(value) if isinstance(value, dict) else value
         for part in reversed(name.split(".")):
             nested = {part: nested}
         found = _overlaid(found, nested)

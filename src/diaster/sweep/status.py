@@ -96,14 +96,14 @@ class Status:
     def finished(self) -> list[Finished]:
         """What is known of how long cells take."""
         return [
-            Finished(cell.config.method, cell.need.seconds, cell.seconds)
+            Finished(cell.config.method.name, cell.need.seconds, cell.seconds)
             for cell in self.cells.values()
             if cell.state == DONE and cell.seconds
         ]
 
     def seconds_left_of(self, cell: CellStatus) -> float:
         """For one cell, corrected by those that are done."""
-        return cell.seconds_left(correction(cell.config.method, self.finished)[0])
+        return cell.seconds_left(correction(cell.config.method.name, self.finished)[0])
 
     def seconds_left(self) -> float:
         """For all cells that are running or waiting, so many of them at a time."""

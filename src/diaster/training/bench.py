@@ -17,11 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from diaster.agents import make_agent
 from diaster.config import DiasterConfig, RunConfig
+from diaster.decomposers import make_decomposer
 from diaster.envs.making import find_horizon, import_modules
 from diaster.learning.learner import Learner
 from diaster.learning.machine import find_devices, peak_memory, use_compilation_cache
-from diaster.learning.registry import make_agent, make_decomposer
 from diaster.nn.gru import gru_scan_beside
 from diaster.nn.nets import GRU, gru_init
 from diaster.training.loop import resolve, run_training
@@ -73,8 +74,8 @@ def bench(config: RunConfig, length: int, loop_seconds: float = LOOP_SECONDS) ->
         peak = peak_memory(device)
         if peak is not None:
             rows.append(("largest use of the device's memory", f"{peak / 1e9:.2f} GB"))
-        if isinstance(config.decomposer, DiasterConfig) and config.decomposer.segments == "all":
-            rows += recurrent_part(n_seeds, config.decomposer, spec, length)
+        if isinstance(config.method, DiasterConfig) and config.method.segments == "all":
+            rows += recurrent_part(n_seeds, config.method, spec, length)
         if loop_seconds > 0:
             rows += whole_loop(config, LEAST_LOOP + int(0.7 * learning / n_seeds * loop_seconds))
     return rows
@@ -83,15 +84,15 @@ def bench(config: RunConfig, length: int, loop_seconds: float = LOOP_SECONDS) ->
 def time_parts(config: RunConfig, spec: EnvSpec, device: jax.Device, length: int, repeat: int = 4) -> Parts:
     """Time the updates of a chunk."""
     n_seeds, n_episodes = len(config.seeds), max(2, min(100, 40_000 // length))
-    make = make_decomposer(config, spec.horizon)
-    capacity, batch = (n_episodes + 1) * (length + 1), config.learner.batch_size
-    learner = Learner(make, make_agent(config, spec), spec, config.seeds, capacity, batch, device)
+    make = make_decomposer(config.method, spec.horizon)
+    capacity, batch = (n_episodes + 1) * (length + 1), config.agent.batch_size
+    learner = Learner(make, make_agent(config.agent, spec), spec, config.seeds, capacity, batch, device)
     random = np.random.default_rng(0)
     for _ in range(n_episodes):
         learner.ingest([[random_episode(random, length, spec)] for _ in range(n_seeds)])
     ready = np.ones(n_seeds, bool)
-    n_agent = max(1, updates_due(config.learner, config.chunk_steps))
-    n_decomposer = updates_due(config.decomposer, config.chunk_steps)
+    n_agent = max(1, updates_due(config.agent, config.chunk_steps))
+    n_decomposer = updates_due(config.method, config.chunk_steps)
 
     def fit_agent() -> Any:
         learner.fit_agent(ready, 0, n_agent)

@@ -204,13 +204,13 @@ class Evaluations:
         end = rows[0]["step"]
         fits = [row["fit_r2"] for row in rows if row["fit_r2"] == row["fit_r2"]]
         is_late = end >= LATE * self._config.steps
-        is_fitted = self._config.decomposer.updates > 0
+        is_fitted = self._config.method.updates > 0
         if fits and is_fitted and is_late and np.mean(fits) < POOR_FIT and not self.warned:
             self.warned = True
             self._reporter.warn(
                 f"at step {end} the step rewards explain little of the returns (fit_r2 {np.mean(fits):.2f}); "
                 "the policy may be following noise. Where episodes are few, fewer decomposer updates "
-                "(--decomposer.updates) keep it from remembering them; where they are many, more may help."
+                "(--method.updates) keep it from remembering them; where they are many, more may help."
             )
 
 

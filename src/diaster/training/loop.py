@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 
 from diaster.actors.collect import CollectorState, Handling
 from diaster.actors.workers import Place, Policies, make_collectors, make_evaluators
+from diaster.agents import check_pair, make_agent
 from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, build_config, validate, write_toml
+from diaster.decomposers import make_decomposer
 from diaster.envs.making import describe_env, find_horizon, import_modules, make_env
 from diaster.errors import DiasterError, Stopped, printable
 from diaster.learning.learner import Learner, LearnerSnapshot
 from diaster.learning.machine import check_memory, describe_machine, differences, find_devices, use_compilation_cache
 from diaster.learning.policies import SentPolicies
-from diaster.learning.registry import check_pair, make_agent, make_decomposer
 from diaster.learning.reward_model import RewardModel
 from diaster.learning.shards import ShardedLearner
 from diaster.replay.store import refill_store, store_bytes
@@ -77,7 +78,7 @@ def resume(path: str | Path, *, quiet: bool = True) -> Run:
 def run_training(config: RunConfig, out: Path | None, reporter: Reporter, tensorboard: bool = False) -> Run:
     """Train as configured; every complaint about the input comes before anything is written."""
     config, spec = resolve(config)
-    out = out or free_directory(Path("runs"), f"{config.env.replace('/', '-').replace(':', '-')}-{config.method}")
+    out = out or free_directory(Path("runs"), f"{config.env.replace('/', '-').replace(':', '-')}-{config.method.name}")
     return _train_in(out, config, spec, reporter, tensorboard)
 
 
@@ -142,10 +143,10 @@ class Trainer:
     ) -> None:
         self._config, self._spec, self._reporter, self._writer = config, spec, reporter, writer
         self._interruption, self._capacity = interruption, capacity
-        decomposer, agent = make_decomposer(config, spec.horizon), make_agent(config, spec)
+        decomposer, agent = make_decomposer(config.method, spec.horizon), make_agent(config.agent, spec)
         # The hidden rewards leave the environments for the upper reference alone, and only under its own name.
         handling = Handling(
-            keep_hidden=decomposer.is_hidden_reward and config.method == "dense",
+            keep_hidden=decomposer.is_hidden_reward and config.method.name == "dense",
             retries=config.env_retries,
             isolate=config.isolate_envs,
             step_seconds=config.step_seconds,
@@ -153,7 +154,7 @@ class Trainer:
         self._learner: Learner | ShardedLearner
 
         def make_learner(seeds: Sequence[int], device: jax.Device) -> Learner:
-            return Learner(decomposer, agent, spec, seeds, capacity, config.learner.batch_size, device)
+            return Learner(decomposer, agent, spec, seeds, capacity, config.agent.batch_size, device)
 
         if len(devices) > 1:
             self._learner = ShardedLearner(make_learner, config.seeds, devices)
@@ -444,14 +445,14 @@ class Trainer:
         config = self._config
         ready = self._ready
         # Its schedule counts every step: what the warm-up owes the decomposer is paid when learning starts.
-        due = updates_due(config.decomposer, end)
-        share = max(1, updates_due(config.decomposer, config.chunk_steps))
+        due = updates_due(config.method, end)
+        share = max(1, updates_due(config.method, config.chunk_steps))
         while self._decomposer_updates < due:
             n_updates = min(share, due - self._decomposer_updates)
             self._keep_metrics(self._learner.fit_decomposer(ready, self._decomposer_updates, n_updates))
             self._decomposer_updates += n_updates
-        self._learner.renew_labels(getattr(config.decomposer, "relabel_every", 0))
-        due = updates_due(config.learner, end - warmup(config))
+        self._learner.renew_labels(getattr(config.method, "relabel_every", 0))
+        due = updates_due(config.agent, end - warmup(config))
         if due > self._agent_updates:
             n_updates = due - self._agent_updates
             self._keep_metrics(self._learner.fit_agent(ready, self._agent_updates, n_updates))
@@ -491,7 +492,7 @@ class Trainer:
         if times > MOST_DIVERGENCES:
             raise DiasterError(
                 f"the nets of seed {seed} have diverged {times} times (NaN or infinite parameters), also with other "
-                "random numbers; lower --learner.learning-rate or --decomposer.learning-rate, or look at the size of "
+                "random numbers; lower --agent.learning-rate or --method.learning-rate, or look at the size of "
                 "the environment's observations and returns."
             )
         self._reporter.warn(
@@ -574,9 +575,9 @@ def resolve(config: RunConfig) -> tuple[RunConfig, EnvSpec]:
             steps = max(steps, min(config.envs * horizon, config.steps // 2))
     resolved = dataclasses.replace(config, horizon=horizon, warmup_steps=steps)
     validate(resolved)
-    check_pair(config.agent, spec)
-    if isinstance(config.decomposer, DiasterConfig):
-        _check_horizon(config.decomposer, horizon)
+    check_pair(config.agent.name, spec)
+    if isinstance(config.method, DiasterConfig):
+        _check_horizon(config.method, horizon)
     needed = 2 * (config.envs * horizon + 2 * config.chunk_steps)
     if config.replay.capacity < needed:
         beside = f" in {config.envs} environments" if config.envs > 1 else ""
@@ -590,8 +591,8 @@ def resolve(config: RunConfig) -> tuple[RunConfig, EnvSpec]:
 def _check_horizon(decomposer: DiasterConfig, horizon: int) -> None:
     cuts, budget = decomposer.n_cuts, decomposer.batch_steps
     if isinstance(cuts, int) and cuts > max(1, horizon - 1):
-        raise DiasterError(f"decomposer.n_cuts={cuts} exceeds the horizon {horizon}; at most {horizon - 1} cuts exist.")
+        raise DiasterError(f"method.n_cuts={cuts} exceeds the horizon {horizon}; at most {horizon - 1} cuts exist.")
     if decomposer.segments == "all" and 0 < budget < horizon:
         raise DiasterError(
-            f"decomposer.batch_steps={budget} cannot hold an episode of the horizon {horizon}; give at least that many."
+            f"method.batch_steps={budget} cannot hold an episode of the horizon {horizon}; give at least that many."
         )

@@ -190,10 +190,10 @@ def make_reporter() -> Reporter:
 def headline(config: RunConfig, spec: EnvSpec) -> str:
     """What is about to run."""
     seeds = ", ".join(map(str, config.seeds))
+    many = "s" * (len(config.seeds) > 1)
     return (
-        f"{config.env}: {config.method} ({config.preset}) + {config.agent}, seed{'s' * (len(config.seeds) > 1)} "
-        f"{seeds}, {config.steps:,} steps each; {spec.obs_dim} observations, {spec.action_dim} actions, "
-        f"horizon {spec.horizon}"
+        f"{config.env}: {config.method.name} ({config.preset}) + {config.agent.name}, seed{many} {seeds}, "
+        f"{config.steps:,} steps each; {spec.obs_dim} observations, {spec.action_dim} actions, horizon {spec.horizon}"
     )
 
 

@@ -32,7 +32,7 @@ MARKS = ("o", "s", "D", "^", "v", "P")
 
 def n_cuts(config: RunConfig) -> int | None:
     """m of a run that cuts whole episodes; None for any other run."""
-    of = config.decomposer
+    of = config.method
     if not isinstance(of, DiasterConfig) or of.segments != "all" or of.reward_source != "step_reward":
         return None
     return 1 if of.n_cuts == "auto" else of.n_cuts
@@ -50,8 +50,8 @@ def draw_cut_points(results: Results, width: float) -> tuple[Figure, list[str], 
     groups, notes = papers_tasks(every)
     if not groups:
         raise DiasterError(
-            f"'{results.path}' has no runs of diaster with decomposer.segments=all, which alone have cut points; "
-            "train some with --decomposer.segments all --decomposer.n-cuts M."
+            f"'{results.path}' has no runs of diaster with method.segments=all, which alone have cut points; "
+            "train some with --method.segments all --method.n-cuts M."
         )
     heads = sorted({_head(group.config) for group in groups}, key=("final", "cumulative").index)
     labels = sorted({cuts_label(group.config) for group in groups}, key=_cuts_order)
@@ -82,12 +82,12 @@ def cut_styles(labels: Sequence[str]) -> dict[str, Style]:
 
 def draw_step_reward(results: Results, width: float) -> tuple[Figure, list[str], list[Note]]:
     """A panel per task, a curve with the step reward and one without."""
-    every = [group for group in group_runs(results) if isinstance(group.config.decomposer, DiasterConfig)]
+    every = [group for group in group_runs(results) if isinstance(group.config.method, DiasterConfig)]
     sources = {_source(group.config) for group in every}
     if "difference" not in sources:
         raise DiasterError(
             f"'{results.path}' has no runs of diaster without the step reward; "
-            "train some with --decomposer.reward-source difference."
+            "train some with --method.reward-source difference."
         )
     neutral = {"reward_source": "step_reward", "relabel_every": 1}
     # Only what was also trained without r̂ can be compared with it.
@@ -127,9 +127,9 @@ def one_background(
 
 
 def _background(config: RunConfig, neutral: dict[str, Any]) -> RunConfig:
-    decomposer = dataclasses.replace(config.decomposer, **neutral)
+    method = dataclasses.replace(config.method, **neutral)
     # A preset is a name for settings; these are compared themselves.
-    return dataclasses.replace(config, **NO_MATTER, preset="", decomposer=decomposer)
+    return dataclasses.replace(config, **NO_MATTER, preset="", method=method)
 
 
 def _left_out(groups: Sequence[Group], what: str) -> list[Note]:
@@ -137,13 +137,13 @@ def _left_out(groups: Sequence[Group], what: str) -> list[Note]:
 
 
 def _head(config: RunConfig) -> str:
-    assert isinstance(config.decomposer, DiasterConfig)
-    return config.decomposer.head
+    assert isinstance(config.method, DiasterConfig)
+    return config.method.head
 
 
 def _source(config: RunConfig) -> str:
-    assert isinstance(config.decomposer, DiasterConfig)
-    return config.decomposer.reward_source
+    assert isinstance(config.method, DiasterConfig)
+    return config.method.reward_source
 
 
 def _cuts_order(label: str) -> float:

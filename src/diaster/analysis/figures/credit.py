@@ -66,9 +66,8 @@ def draw_credit(results: Results, width: float) -> tuple[Figure, list[str], list
         axes.set_axisbelow(True)
         axes.margins(x=0.01)
     add_legend(figure, handles, labels, width)
-    caption = (
-        f"{group.task.title}, {group.config.method}, seed {recorded.seed[0]}: one episode of the policy ({path.name})."
-    )
+    who = f"{group.task.title}, {group.config.method.name}, seed {recorded.seed[0]}"
+    caption = f"{who}: one episode of the policy ({path.name})."
     notes = [] if n_frames else [Note("frames", "none were recorded; 'diaster record' found nothing to draw them with")]
     if not is_known:
         notes.append(Note("true reward", "the environment has none"))

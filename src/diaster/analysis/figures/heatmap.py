@@ -33,7 +33,7 @@ def draw_heatmap(results: Results, width: float) -> tuple[Figure, list[str], lis
     if not panels:
         raise DiasterError(
             f"no run in '{results.path}' has recorded episodes in a maze; train diaster on PointMaze_UMaze-v3 with "
-            "--decomposer.segments all and record it with 'diaster record RUN'."
+            "--method.segments all and record it with 'diaster record RUN'."
         )
     across = min(panels_across(len(panels), width), 4)
     down = -(-len(panels) // across)

@@ -59,7 +59,7 @@ def draw_performance(results: Results, width: float) -> tuple[Figure, list[str],
     handles: dict[str, Any] = {}
     for number, (task, (kept, _)) in enumerate(chosen.items()):
         axes = places.flat[number]
-        for group in sorted(kept, key=lambda group: -method_order(group.config.method)):  # the first method on top
+        for group in sorted(kept, key=lambda group: -method_order(group.config.method.name)):  # the first method on top
             draw_group(axes, group, styles[group.series], labels[group.series])
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)

@@ -57,7 +57,7 @@ def draw_proxy_reward(results: Results, width: float) -> tuple[Figure, list[str]
         box = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
         axes.text(0.03, 0.97, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=SMALL, bbox=box)
         axes.margins(y=0.18)
-        method = "" if group.config.method == "diaster" else f", {group.config.method}"
+        method = "" if group.config.method.name == "diaster" else f", {group.config.method.name}"
         axes.set_title(f"{group.task.title}{method}")
         axes.grid(True)
         axes.set_axisbelow(True)

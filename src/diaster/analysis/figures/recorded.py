@@ -23,7 +23,7 @@ def is_recorded(group: Group) -> bool:
 def unrecorded_notes(groups: Sequence[Group]) -> list[Note]:
     """Runs of which nothing was recorded."""
     return [
-        Note(f"{group.config.method} on {group.task.title}", f"nothing recorded ('diaster record {_name(group)}')")
+        Note(f"{group.config.method.name} on {group.task.title}", f"nothing recorded ('diaster record {_name(group)}')")
         for group in groups
         if not is_recorded(group)
     ]
@@ -36,6 +36,6 @@ def _name(group: Group) -> str:
 def decomposers_first(groups: Sequence[Group]) -> Iterator[Group]:
     """Groups whose r̂ was learnt, the first method first; `dense` has the true reward and nothing to show."""
     yield from sorted(
-        (group for group in groups if group.config.method != "dense"),
-        key=lambda group: method_order(group.config.method),
+        (group for group in groups if group.config.method.name != "dense"),
+        key=lambda group: method_order(group.config.method.name),
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from diaster.analysis.curves import Group, steps_text
+from diaster.config import METHODS
 from diaster.errors import DiasterError
 from diaster.rundir.files import write_atomically
 
@@ -25,27 +26,13 @@ FONT, SMALL = 7.5, 6.5  # points, as printed
 DPI = 220
 MOST_CAPTION_LINES = 9
 
-# Okabe and Ito's colours, which everyone tells apart; the yellow, too faint on white, is a grey here.
-METHOD_COLOURS = {
-    "diaster": "#d55e00",
-    "rrd": "#0072b2",
-    "rd": "#56b4e9",
-    "rudder": "#009e73",
-    "ircr": "#cc79a7",
-    "uniform": "#e69f00",
-    "episodic": "#8a8a8a",
-    "dense": "#000000",
-}
-METHOD_MARKERS = {
-    "diaster": "o", "rrd": "s", "rd": "D", "rudder": "^", "ircr": "v", "uniform": "P", "episodic": "X", "dense": "",
-}  # fmt: skip
 # Further curves of a method keep its hue; dashes belong to the reference.
 VARIANT_LINES = ("-", (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
 VARIANT_SHADES = (1.0, 0.62, 0.4, 0.8)
 # Ordered colours for an ordered quantity (viridis), the last one darker so that it does not vanish on white.
 SEQUENCE = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#d8b91a")
 # A learnt reward has the colour of the method, the true one that of the reference, which learns from it.
-PROXY, TRUTH = METHOD_COLOURS["diaster"], METHOD_COLOURS["dense"]
+PROXY, TRUTH = METHODS["diaster"].colour, METHODS["dense"].colour
 NOTHING = "#e6e6e6"
 
 RC: Any = {
@@ -82,7 +69,7 @@ class Style(NamedTuple):
 
 def method_style(method: str, variant: int = 0) -> Style:
     """The colour of a method; a further curve of the same one has its hue, another shade and another line."""
-    colour, marker = METHOD_COLOURS[method], METHOD_MARKERS[method]
+    colour, marker = METHODS[method].colour, METHODS[method].marker
     if method == "dense":
         return Style(colour, "--")
     n = variant % len(VARIANT_LINES)

@@ -57,7 +57,7 @@ def summarise(results: Results) -> Summary:
         notes.append(left_out_note(len(every) - len(groups)))
     scores: dict[Task, dict[Series, NDArray[np.float64]]] = {}
     for task, kept in panels.items():
-        reference = next((group for group in kept if group.config.method == "dense"), None)
+        reference = next((group for group in kept if group.config.method.name == "dense"), None)
         if reference is None or len(kept) < 2:
             what = "no runs of dense to measure with" if reference is None else "runs of dense alone"
             notes.append(Note(task.title, f"left out, {what}"))

@@ -212,7 +212,7 @@ def _curves(groups: list[Group], kept: list[Group], labels: dict[tuple[str, str,
                     {
                         "name": _name(group, labels),
                         "series": labels[group.series],
-                        "method": group.config.method,
+                        "method": group.config.method.name,
                         "dash": _dash(dashes[group.series], any(group is one for one in kept)),
                         "plain": any(group is one for one in kept),
                         "seeds": len(group.seeds),
@@ -286,6 +286,6 @@ def _runs_section(groups: list[Group], labels: dict[tuple[str, str, str], str]) 
         )
     return (
         "<section><h2>Runs and the commands that made them</h2>"
-        "<p>Whatever a command does not name is a default of its method, learner and preset.</p>"
+        "<p>Whatever a command does not name is a default of its method, agent and preset.</p>"
         f"{''.join(rows)}</section>"
     )

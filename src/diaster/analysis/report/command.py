@@ -9,17 +9,17 @@ from diaster.analysis.curves import flat
 from diaster.config import RunConfig, combine
 
 SHOWN_ANYWAY = ("steps", "seeds")
-NAMED_FIRST = ("env", "method", "agent", "preset")
+NAMED_FIRST = ("env", "method.name", "agent.name", "preset")
 
 
 def train_command(config: RunConfig, seeds: tuple[int, ...] | None = None) -> str:
-    """`diaster train` with all that differs from the defaults of its method, learner and preset."""
-    given = {"env": config.env, "method": config.method, "agent": config.agent}
+    """`diaster train` with all that differs from the defaults of its method, agent and preset."""
+    given = {"env": config.env, "method": config.method.name, "agent": config.agent.name}
     usual = flat(combine(config.preset, {}, "", given))
     values = {**flat(config), "seeds": config.seeds if seeds is None else seeds}
     words = ["diaster", "train", config.env]
-    words += ["--method", config.method] if config.method != "diaster" else []
-    words += ["--agent", config.agent] if config.agent != "sac" else []
+    words += ["--method", config.method.name] if config.method.name != "diaster" else []
+    words += ["--agent", config.agent.name] if config.agent.name != "sac" else []
     words += ["--preset", config.preset] if config.preset != "default" else []
     for name, value in values.items():
         if name not in NAMED_FIRST and (name in SHOWN_ANYWAY or value != usual[name]):

@@ -1,0 +1,38 @@
+"""Names that settings had in earlier versions: files with them are still read.
+
+A run's method was `method = "rrd"` with its settings in `[decomposer]`, its agent `agent = "sac"` with `[learner]`.
+Now each is one table, `[method]` and `[agent]`, with its `name`; a name alone may stand for the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+FORMER = {"decomposer": "method", "learner": "agent"}
+
+
+def present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The same settings under the names they have now; what is no table of settings is left for others to refuse."""
+    present = {name: value for name, value in settings.items() if name not in FORMER}
+    for name in FORMER.values():
+        if isinstance(present.get(name), str):
+            present[name] = {"name": present[name]}
+    for former, name in FORMER.items():
+        if former not in settings:
+            continue
+        table = settings[former]
+        if isinstance(table, Mapping) and isinstance(present.get(name, {}), Mapping):
+            present[name] = {**table, **present.get(name, {})}
+        else:
+            present[former] = table
+    return present
+
+
+def present_name(dotted: str, is_table: bool = False) -> str:
+    """The same for the dotted name of one setting, or of a table; of 'method' and 'agent' alone, the name is set."""
+    first, dot, rest = dotted.partition(".")
+    first = FORMER.get(first, first)
+    if first in FORMER.values() and not dot and not is_table:
+        return f"{first}.name"
+    return f"{first}{dot}{rest}"
