@@ -91,9 +91,9 @@ def make_run_with_nets(path: Path, env: str) -> Path:
     import jax
     import safetensors.numpy
     import toy_envs
-    from diaster.agents import make_agent
-from diaster.decomposers import make_decomposer
 
+    from diaster.agents import make_agent
+    from diaster.decomposers import make_decomposer
     from diaster.envs.making import describe_env, make_env
     from diaster.nn.trees import is_recorded, leaf_names
 
