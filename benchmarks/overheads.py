@@ -15,8 +15,9 @@ import numpy as np
 from diaster.config import build_config
 from diaster.envs.isolation import IsolatedEnv
 from diaster.envs.making import gym_spec, make_env
-from diaster.training.loop import Trainer, run_training
+from diaster.training.loop import Trainer
 from diaster.training.progress import Silent
+from diaster.training.train import run_training
 
 ENV, STEPS = "Hopper-v5", 3000
 

@@ -57,7 +57,7 @@ def recovered_correlation(
     config = build_config(preset, seeds=(0,), method={"name": method, **decomposer})
     model = make_decomposer(config.method, HORIZON)
     learner = Learner(model, make_agent(config.agent, SPEC), SPEC, (0,), 100_000, 1, jax.devices()[0])
-    learner.ingest([[item.episode for item in make_episodes(500, seed=0)]])
+    learner.store_episodes([[item.episode for item in make_episodes(500, seed=0)]])
     updates = 0 if model.update is None else updates
     start, done, share = time.perf_counter(), 0, max(1, min(50, updates))
     while done < updates and time.perf_counter() - start < seconds:

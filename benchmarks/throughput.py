@@ -28,7 +28,7 @@ from pathlib import Path
 spawned = float(sys.argv[5])
 from diaster.config import build_config
 from diaster.training.progress import Silent
-from diaster.training.loop import run_training
+from diaster.training.train import run_training
 
 class Marks(Silent):
     def __init__(self): self.marks = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from diaster.errors import DiasterError
     from diaster.run import Run, load
-    from diaster.training.loop import resume, train
+    from diaster.training.train import resume, train
 
 __version__ = "0.1.0"
 __all__ = ["DiasterError", "Run", "__version__", "load", "resume", "train"]
@@ -16,8 +16,8 @@ _HOME = {
     "DiasterError": "diaster.errors",
     "Run": "diaster.run",
     "load": "diaster.run",
-    "resume": "diaster.training.loop",
-    "train": "diaster.training.loop",
+    "resume": "diaster.training.train",
+    "train": "diaster.training.train",
 }
 
 

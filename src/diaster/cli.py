@@ -227,8 +227,8 @@ def train(argv: Sequence[str]) -> None:
     defaults = build_config(first.preset or None, Path(file) if file else None, **chosen, **env)
     arguments = _parse("train", argv, _train_arguments(defaults))
 
-    from diaster.training.loop import run_training
     from diaster.training.progress import Silent, make_reporter
+    from diaster.training.train import run_training
 
     reporter = Silent() if arguments.quiet else make_reporter()
     run = run_training(arguments.run_config, arguments.out, reporter, arguments.tensorboard)
@@ -245,8 +245,8 @@ def resume(argv: Sequence[str]) -> None:
     arguments = _parse("resume", argv, ResumeArguments())
     if arguments.run is None:
         raise DiasterError("no run directory was given; e.g. diaster resume runs/hopper.")
-    from diaster.training.loop import resume_training
     from diaster.training.progress import Silent, make_reporter
+    from diaster.training.train import resume_training
 
     run = resume_training(arguments.run, Silent() if arguments.quiet else make_reporter())
     if not arguments.quiet:
@@ -421,8 +421,8 @@ def demo(argv: Sequence[str]) -> None:
     arguments = _parse("demo", argv, DemoArguments())
     from diaster.analysis.plots import learning_curve, plot_learning_curves, terminal_curve
     from diaster.rundir.records import free_directory
-    from diaster.training.loop import run_training
     from diaster.training.progress import make_reporter, number
+    from diaster.training.train import run_training
 
     settings = {"every": max(1, arguments.steps // 20), "episodes": 3}
     config = build_config(

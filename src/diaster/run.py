@@ -14,10 +14,11 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from diaster.actors.acting import HostParameters
-from diaster.actors.collect import Handling, MakeEnv, Rollout, evaluation_episodes
-from diaster.actors.workers import isolated
+from diaster.actors.evaluation import evaluation_episodes
+from diaster.actors.fleet import isolated
+from diaster.actors.rollout import Handling, MakeEnv, Rollout
 from diaster.agents import make_agent
-from diaster.analysis.diagnostics import Diagnostics, ReturnStatistics, diagnose, return_statistics
+from diaster.analysis.diagnostics import Diagnostics, ReturnStatistics, diagnose, has_step_rewards, return_statistics
 from diaster.config import RunConfig
 from diaster.decomposers import make_decomposer
 from diaster.envs.making import (
@@ -32,7 +33,7 @@ from diaster.envs.making import (
 from diaster.errors import DiasterError
 from diaster.learning.machine import device_memory
 from diaster.learning.reward_model import GROUP, RewardModel
-from diaster.nn.trees import is_recorded, leaf_names
+from diaster.nn.trees import leaf_names
 from diaster.rundir.files import Form, check_finite, is_file
 from diaster.rundir.records import (
     DECOMPOSER,
@@ -50,11 +51,9 @@ from diaster.types import EnvSpec, EvaluationEpisode, FloatArray
 AFTER_THE_RUN = 1_000_000
 
 
-def recorded_forms(template: Any, n_seeds: int) -> dict[str, Form]:
+def saved_forms(template: Any, n_seeds: int, fields: Sequence[str] | None = None) -> dict[str, Form]:
     """Shape and kind of every array that a run directory holds of a state, the seeds in front."""
-    return {
-        name: ((n_seeds, *leaf.shape), np.dtype(leaf.dtype)) for name, leaf in leaf_names(template) if is_recorded(name)
-    }
+    return {name: ((n_seeds, *leaf.shape), np.dtype(leaf.dtype)) for name, leaf in leaf_names(template, fields)}
 
 
 class Run:
@@ -76,8 +75,9 @@ class Run:
         key, n_seeds = jax.random.key(0), len(self.seeds)
         self._policy_form = jax.eval_shape(lambda key: self._agent.policy(self._agent.init(key, self.spec)), key)
         self._state_form = jax.eval_shape(lambda key: self._decomposer.init(key, self.spec), key)
-        self._policy_tensors = read_tensors(path / POLICY, recorded_forms(self._policy_form, n_seeds))
-        self._decomposer_tensors = read_tensors(path / DECOMPOSER, recorded_forms(self._state_form, n_seeds))
+        self._policy_tensors = read_tensors(path / POLICY, saved_forms(self._policy_form, n_seeds))
+        saved = saved_forms(self._state_form, n_seeds, self._decomposer.saved)
+        self._decomposer_tensors = read_tensors(path / DECOMPOSER, saved)
 
     def __repr__(self) -> str:
         state = "complete" if self.done else "unfinished"
@@ -154,7 +154,13 @@ class Run:
             raise DiasterError(f"{episodes} episodes were asked for; at least one is needed.")
         self._check_memory()
         chosen = self.seeds if seed is None else (seed,)
-        return {number: self._evaluate_one(number, episodes) for number in chosen}
+        seen = {number: self._evaluation_episodes(number, episodes) for number in chosen}
+        is_known = has_step_rewards([item for of_seed in seen.values() for item in of_seed])
+        found = {}
+        for number, of_seed in seen.items():
+            rewards = self._reward_model.of_episodes(self._state(self._position(number)), of_seed)
+            found[number] = return_statistics(of_seed), diagnose(of_seed, rewards, is_known)
+        return found
 
     def _check_memory(self) -> None:
         """Refuse episodes that cannot be held: a file can claim any horizon."""
@@ -166,7 +172,7 @@ class Run:
                 f"are free; if '{self.path}' was trained with another horizon, put it right in its config.toml."
             )
 
-    def _evaluate_one(self, seed: int, episodes: int) -> tuple[ReturnStatistics, Diagnostics]:
+    def _evaluation_episodes(self, seed: int, episodes: int) -> list[EvaluationEpisode]:
         position, config = self._position(seed), self.config
         make: MakeEnv = partial(make_env, config.env, self._horizon)
         if config.isolate_envs:
@@ -180,10 +186,8 @@ class Run:
             rollout.close()
         if len(seen) < episodes:
             lost = episodes - len(seen)
-            warnings.warn(f"seed {seed} lost {lost} of {episodes} episodes to faults of its environment.", stacklevel=3)
-        state = self._state(position)
-        rewards = self._reward_model.of_episodes(state, seen)
-        return return_statistics(seen), diagnose(seen, rewards)
+            warnings.warn(f"seed {seed} lost {lost} of {episodes} episodes to faults of its environment.", stacklevel=4)
+        return seen
 
     def _position(self, seed: int | None) -> int:
         if seed is None:
@@ -204,7 +208,7 @@ class Run:
         """A state of the template's form with one seed's stored arrays."""
         of_seed = {name: np.asarray(tensor[position]) for name, tensor in tensors.items()}
         check_finite(of_seed, self.path / file)
-        # What was not recorded has no bearing on what the state is used for here; this form of it takes no memory.
+        # What was not saved has no bearing on what the state is used for here; this form of it takes no memory.
         leaves = [
             of_seed[name] if name in of_seed else np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)
             for name, leaf in leaf_names(template)

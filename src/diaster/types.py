@@ -80,7 +80,7 @@ class EvaluationEpisode(NamedTuple):
     """An episode that never enters the replay, with the hidden rewards where the environment has them."""
 
     episode: Episode
-    true_reward: FloatArray | None  # [L]; None where the environment is episodic by nature
+    true_reward: FloatArray | None  # [L]; None where it is not known
 
 
 class Stream(enum.IntEnum):

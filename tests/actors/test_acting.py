@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from diaster.actors import acting
-from diaster.actors.acting import CATEGORICAL, EPSILON_GREEDY, NOISY_TANH, POLICIES, TANH_GAUSSIAN, HostParameters
+from diaster.actors.acting import CATEGORICAL, EPSILON_GREEDY, NOISY_TANH, TANH_GAUSSIAN, HostParameters
+from diaster.agents.tanh_gaussian import tanh_gaussian
 from diaster.nn import nets
 from diaster.types import EnvSpec
+
+POLICIES = (TANH_GAUSSIAN, NOISY_TANH, EPSILON_GREEDY, CATEGORICAL)
 
 OBS, ACTIONS = 4, 3
 CONTINUOUS = EnvSpec("x", OBS, ACTIONS, -np.ones(ACTIONS, np.float32), np.ones(ACTIONS, np.float32), (ACTIONS,), 10)
@@ -65,7 +70,7 @@ def test_the_host_policy_equals_the_learners_with_the_same_noise(layers):
     noise = rng.normal(size=(200, ACTIONS)).astype(np.float32)
     log_std = acting.mlp(on_host(layers), obs)[:, ACTIONS:]
     assert (log_std > acting.LOG_STD_MAX).any() and (log_std < 0.0).any()
-    expected, _ = jax.jit(nets.tanh_gaussian)(nets.mlp(layers, jnp.asarray(obs)), jnp.asarray(noise))
+    expected, _ = jax.jit(tanh_gaussian)(nets.mlp(layers, jnp.asarray(obs)), jnp.asarray(noise))
     np.testing.assert_allclose(TANH_GAUSSIAN.act(with_layers(layers), obs, noise), expected, atol=1e-5)
 
 
@@ -82,7 +87,7 @@ def test_one_observation_gives_the_same_action_as_a_batch_of_them(layers):
 def test_without_noise_the_host_policy_takes_the_squashed_mean(layers):
     obs = np.random.default_rng(4).normal(size=(100, OBS)).astype(np.float32)
     host = TANH_GAUSSIAN.act(with_layers(layers), obs, None)
-    learner, _ = jax.jit(nets.tanh_gaussian)(nets.mlp(layers, jnp.asarray(obs)), jnp.zeros((100, ACTIONS)))
+    learner, _ = jax.jit(tanh_gaussian)(nets.mlp(layers, jnp.asarray(obs)), jnp.zeros((100, ACTIONS)))
     assert host.dtype == np.float32
     np.testing.assert_allclose(host, learner, atol=1e-5)
 
@@ -188,7 +193,7 @@ def test_gumbel_draws_follow_the_softmax_of_the_outputs():
 # Draws
 
 
-@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
 def test_a_policys_draws_have_a_row_per_step_that_it_can_act_with(policy, layers, narrow):
     spec = CONTINUOUS if policy in (TANH_GAUSSIAN, NOISY_TANH) else DISCRETE
     draws = policy.draw(np.random.default_rng(3), 12, spec)
@@ -202,9 +207,9 @@ def test_a_policys_draws_have_a_row_per_step_that_it_can_act_with(policy, layers
         assert action.shape == (ACTIONS,) and np.abs(action).max() <= 1.0
 
 
-def test_policies_are_found_by_their_names():
-    assert all(name == policy.name for name, policy in POLICIES.items())
-    assert {TANH_GAUSSIAN, NOISY_TANH, EPSILON_GREEDY, CATEGORICAL} == set(POLICIES.values())
+def test_a_policy_can_be_sent_to_another_process():
+    for policy in POLICIES:
+        assert pickle.loads(pickle.dumps(policy)) == policy
 
 
 def test_actions_of_no_policy_are_uniform_over_all_there_are():

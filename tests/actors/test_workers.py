@@ -1,7 +1,6 @@
 import os
 import textwrap
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +9,22 @@ import toy_envs
 from toy_specs import spec_of
 
 from diaster.actors.acting import CATEGORICAL, EPSILON_GREEDY, NOISY_TANH, TANH_GAUSSIAN, HostPolicy
-from diaster.actors.collect import Handling, Part
-from diaster.actors.workers import (
+from diaster.actors.collector import Share
+from diaster.actors.collectors import Collectors
+from diaster.actors.evaluators import Evaluators
+from diaster.actors.fleet import Collect, Evaluate, Fleet, FleetSpec, LocalFleet, Request, TakeStates
+from diaster.actors.placement import (
     NICE_EVALUATING,
-    Collectors,
-    Evaluators,
-    Fleet,
-    LocalFleet,
-    Place,
-    Request,
-    WorkerFleet,
+    Placement,
     available_cores,
     make_collectors,
     make_evaluators,
 )
+from diaster.actors.rollout import ORDINARY, Handling
+from diaster.actors.workers import WorkerFleet
+from diaster.envs import processes
 from diaster.errors import DiasterError
+from diaster.types import EnvSpec
 
 SEEDS = (0, 5, 9)
 IMPORTS = ("toy_envs",)
@@ -34,7 +34,7 @@ def answer(fleet: Fleet, *requests: Request) -> list:
     answers = []
     try:
         for request in requests:
-            fleet.start(lambda request=request: request)
+            fleet.start(request)
             answers.append(fleet.finish())
     finally:
         fleet.close()
@@ -45,12 +45,16 @@ def collected(collectors: Collectors, *chunks: tuple[Any, int, int]) -> list:
     answers = []
     try:
         for chunk in chunks:
-            policies, number, n_steps = chunk
-            collectors.start(lambda policies=policies: policies, number, n_steps)
-            answers.append(collectors.finish())
+            answers.append(collectors.collect(*chunk))
     finally:
         collectors.close()
     return answers
+
+
+def fleet_of(
+    spec: EnvSpec, policy: HostPolicy = TANH_GAUSSIAN, seeds: Sequence[int] = SEEDS, handling: Handling = ORDINARY
+) -> FleetSpec:
+    return FleetSpec(spec, policy, seeds, [Share()] * len(seeds), handling, IMPORTS)
 
 
 def flat(value: object) -> object:
@@ -62,7 +66,7 @@ def flat(value: object) -> object:
 
 def error_of(env_id: str, workers: int) -> str:
     with pytest.raises(DiasterError) as caught:
-        place = Place(spec_of(env_id), TANH_GAUSSIAN, SEEDS, IMPORTS, workers)
+        place = Placement(spec_of(env_id), TANH_GAUSSIAN, SEEDS, IMPORTS, workers)
         collected(make_collectors(place), ([None] * 3, 0, 40))
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -73,13 +77,13 @@ def test_worker_processes_give_the_same_bytes_as_this_process(workers: int, rand
     spec = spec_of("Toy-v0")
     parameters = [random_parameters(3, 4, seed) for seed in SEEDS]
     requests = [
-        Request("collect", [None] * 3, 0, 25),
-        Request("collect", parameters, 1, 30),
-        Request("evaluate", parameters, 0, 2),
-        Request("collect", parameters[::-1], 2, 5),
+        Collect([None] * 3, 0, 25),
+        Collect(parameters, 1, 30),
+        Evaluate(parameters, 0, 0, 2),
+        Collect(parameters[::-1], 2, 5),
     ]
-    here = answer(LocalFleet(spec, TANH_GAUSSIAN, SEEDS), *requests)
-    there = answer(WorkerFleet(spec, TANH_GAUSSIAN, SEEDS, Handling(), IMPORTS, workers), *requests)
+    here = answer(LocalFleet(fleet_of(spec, TANH_GAUSSIAN)), *requests)
+    there = answer(WorkerFleet(fleet_of(spec, TANH_GAUSSIAN, SEEDS), workers), *requests)
     assert flat(there) == flat(here)
     first, second, evaluated, last = here
     assert [[len(episodes) for episodes, _ in reply] for reply in (first, second, last)] == [[2] * 3, [3] * 3, [1] * 3]
@@ -97,14 +101,14 @@ def test_every_other_policy_gives_the_same_bytes_in_a_worker(
 ) -> None:
     spec = spec_of(env_id)
     parameters = [random_parameters(3, outputs, seed, exploration=0.4) for seed in SEEDS]
-    requests = [Request("collect", [None, *parameters[1:]], 0, 25), Request("evaluate", parameters, 0, 2)]
-    here = answer(LocalFleet(spec, policy, SEEDS), *requests)
-    assert flat(answer(WorkerFleet(spec, policy, SEEDS, Handling(), IMPORTS, 1), *requests)) == flat(here)
+    requests = [Collect([None, *parameters[1:]], 0, 25), Evaluate(parameters, 0, 0, 2)]
+    here = answer(LocalFleet(fleet_of(spec, policy)), *requests)
+    assert flat(answer(WorkerFleet(fleet_of(spec, policy, SEEDS), 1), *requests)) == flat(here)
 
 
 @pytest.mark.parametrize("keep_hidden", [False, True])
 def test_hidden_rewards_leave_the_environments_only_where_they_are_asked_for(keep_hidden: bool) -> None:
-    place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, handling=Handling(keep_hidden))
+    place = Placement(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, handling=Handling(keep_hidden))
     [here], [there] = (
         collected(make_collectors(place._replace(workers=workers)), ([None] * 3, 0, 25)) for workers in (0, 2)
     )
@@ -117,7 +121,7 @@ def test_hidden_rewards_leave_the_environments_only_where_they_are_asked_for(kee
 
 @pytest.mark.parametrize("envs", [1, 2])
 def test_there_are_never_more_workers_than_environments(envs: int) -> None:
-    collectors = make_collectors(Place(spec_of("Toy-v0"), TANH_GAUSSIAN, (0, 1), IMPORTS, 7), envs)
+    collectors = make_collectors(Placement(spec_of("Toy-v0"), TANH_GAUSSIAN, (0, 1), IMPORTS, 7), envs)
     try:
         assert isinstance(collectors._fleet, WorkerFleet)
         assert len(collectors._fleet._processes) == 2 * envs
@@ -125,55 +129,47 @@ def test_there_are_never_more_workers_than_environments(envs: int) -> None:
         collectors.close()
 
 
-def test_environments_side_by_side_share_a_seeds_steps_and_differ(random_parameters: Callable) -> None:
-    place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, 0)
+def test_environments_that_share_a_seed_share_its_steps_and_differ(random_parameters: Callable) -> None:
+    place = Placement(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, 0)
     parameters = [random_parameters(3, 4, seed) for seed in SEEDS]
     chunks = [([None] * 3, 0, 31), (parameters, 1, 30), (parameters, 2, 32)]
-    alone, beside = (collected(make_collectors(place, envs), *chunks) for envs in (1, 3))
+    alone, shared = (collected(make_collectors(place, envs), *chunks) for envs in (1, 3))
     for position in range(len(SEEDS)):
-        of_seed = [episode for chunk in beside for episode in chunk[position]]
+        of_seed = [episode for chunk in shared for episode in chunk[position]]
         assert [episode.length for episode in of_seed] == [toy_envs.HORIZON] * 9, "30 steps in each, and three more"
         assert len({episode.obs.tobytes() for episode in of_seed}) == 9
         [first, *_] = alone[0][position]
-        assert flat(of_seed[0]) == flat(first), "the first of them is the one that others stand beside"
+        assert flat(of_seed[0]) == flat(first), "the first of them is the one of a seed that shares nothing"
     for workers in (1, 4, 9):
         place = place._replace(workers=workers)
-        assert flat(collected(make_collectors(place, 3), *chunks)) == flat(beside)
+        assert flat(collected(make_collectors(place, 3), *chunks)) == flat(shared)
 
 
-def test_environments_side_by_side_go_back_to_where_they_stood() -> None:
-    place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, 0)
+def test_environments_that_share_a_seed_are_restored_to_where_they_stood() -> None:
+    place = Placement(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, 0)
     collectors, others = make_collectors(place, 3), make_collectors(place._replace(workers=2), 3)
     try:
-        collectors.start(lambda: [None] * 3, 0, 46)
-        collectors.finish()
+        collectors.collect([None] * 3, 0, 46)
         states = collectors.states()
         assert [len(state.action) for state in states] == [6, 5, 5] * 3
-        with pytest.raises(ValueError, match="8 states for 9 environments"):
-            others.restore(states[1:], 46)
         assert others.restore(states, 46) == [True] * 3
-        for one in (collectors, others):
-            one.start(lambda: [None] * 3, 1, 20)
-        assert flat(others.finish()) == flat(collectors.finish())
+        assert flat(others.collect([None] * 3, 1, 20)) == flat(collectors.collect([None] * 3, 1, 20))
     finally:
         collectors.close()
         others.close()
 
 
-def test_faults_of_environments_side_by_side_are_counted_for_their_seed() -> None:
+def test_faults_of_environments_that_share_a_seed_are_counted_for_their_seed() -> None:
     handling = Handling(retries=9)
-    collectors = make_collectors(Place(spec_of("ToyNan-v0"), TANH_GAUSSIAN, (0, 1), IMPORTS, 0, handling), 2)
+    collectors = make_collectors(Placement(spec_of("ToyNan-v0"), TANH_GAUSSIAN, (0, 1), IMPORTS, 0, handling), 2)
     try:
-        collectors.start(lambda: [None] * 2, 0, 13)
-        collectors.finish()
+        collectors.collect([None] * 2, 0, 13)
         assert [count for count, _ in collectors.faults] == [0, 0]
-        collectors.start(lambda: [None] * 2, 1, 14)
-        collectors.finish()
+        collectors.collect([None] * 2, 1, 14)
         for seed, (count, sentence) in enumerate(collectors.faults):
             assert count == 2
             assert f"seed {seed}'s training (environment 2 of 2) step 13" in sentence
-        collectors.start(lambda: [None] * 2, 2, 25)  # the first environment takes 13 of them, the second 12
-        collectors.finish()
+        collectors.collect([None] * 2, 2, 25)  # the first environment takes 13 of them, the second 12
         for count, sentence in collectors.faults:
             assert count == 3
             assert "(environment 1 of 2)" in sentence, "of the one that has lost an episode since"
@@ -182,8 +178,8 @@ def test_faults_of_environments_side_by_side_are_counted_for_their_seed() -> Non
 
 
 def test_closing_a_fleet_ends_its_processes() -> None:
-    fleet = WorkerFleet(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, Handling(), IMPORTS, 1)
-    fleet.start(lambda: Request("collect", [None] * 3, 0, 5))
+    fleet = WorkerFleet(fleet_of(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS), 1)
+    fleet.start(Collect([None] * 3, 0, 5))
     fleet.finish()
     fleet.close()
     assert [process.returncode for process in fleet._processes] == [0]
@@ -196,11 +192,11 @@ def test_a_worker_that_dies_is_a_sentence_with_its_exit_code() -> None:
 
 
 def test_a_request_to_a_dead_worker_is_the_same_sentence() -> None:
-    fleet = WorkerFleet(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), Handling(), IMPORTS, 1)
+    fleet = WorkerFleet(fleet_of(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,)), 1)
     try:
         fleet._processes[0].kill()
         fleet._processes[0].wait()
-        fleet.start(lambda: Request("collect", [None], 0, 5))
+        fleet.start(Collect([None], 0, 5))
         with pytest.raises(DiasterError, match=r"ended unexpectedly \(exit code -9\)"):
             fleet.finish()
     finally:
@@ -215,15 +211,15 @@ def test_a_bad_value_in_a_worker_arrives_as_the_same_sentence() -> None:
 
 def test_an_environment_that_is_registered_by_a_function_is_refused_for_workers() -> None:
     with pytest.raises(DiasterError, match=r"'ToyFunction-v0' cannot be made in other processes.*--workers 0"):
-        make_collectors(Place(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, 2))
+        make_collectors(Placement(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, 2))
 
 
 @pytest.mark.parametrize("workers", [0, "auto"])
 def test_an_environment_that_is_registered_by_a_function_runs_in_this_process(
     workers: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diaster.actors.workers.os.sched_getaffinity", lambda _: set(range(8)), raising=False)
-    collectors = make_collectors(Place(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, SEEDS, (), workers))
+    monkeypatch.setattr("diaster.actors.placement.os.sched_getaffinity", lambda _: set(range(8)), raising=False)
+    collectors = make_collectors(Placement(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, SEEDS, (), workers))
     assert isinstance(collectors._fleet, LocalFleet)
     [episodes] = collected(collectors, ([None] * 3, 0, 10))
     assert [len(of_seed) for of_seed in episodes] == [1, 1, 1]
@@ -247,92 +243,53 @@ def test_an_environment_that_is_registered_by_a_function_runs_in_this_process(
 def test_auto_collects_one_environment_here_and_takes_other_processes_on_more_than_two_cores(
     cores: int, seeds: int, envs: int, workers: int, evaluators: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diaster.actors.workers.os.sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    monkeypatch.setattr("diaster.actors.placement.os.sched_getaffinity", lambda _: set(range(cores)), raising=False)
     monkeypatch.delenv("NPROC", raising=False)
     taken: list[int] = []
 
-    def pretend(*arguments: Any) -> None:
-        assert arguments[7] == (NICE_EVALUATING if taken else 0)  # who collects was made first
+    def pretend(fleet: FleetSpec, n_workers: int, niceness: int) -> None:
+        assert niceness == (NICE_EVALUATING if taken else 0)  # those that collect are made first
         if taken:
-            shares = [range(first, len(arguments[2]), arguments[5]) for first in range(arguments[5])]
-            of_seeds = [{arguments[2][position] for position in share} for share in shares]
-            in_how_many = [sum(seed in share for share in of_seeds) for seed in range(seeds)]
-            assert min(in_how_many) > 1 or arguments[5] == 1, "nobody's episodes are all in one process"
-        taken.append(arguments[5])
+            positions = [range(first, len(fleet.seeds), n_workers) for first in range(n_workers)]
+            of_workers = [{fleet.seeds[position] for position in own} for own in positions]
+            in_how_many = [sum(seed in own for own in of_workers) for seed in range(seeds)]
+            assert min(in_how_many) > 1 or n_workers == 1, "no seed has all of its episodes in one process"
+        taken.append(n_workers)
 
-    monkeypatch.setattr("diaster.actors.workers.WorkerFleet", pretend)
-    monkeypatch.setattr("diaster.actors.workers.LocalFleet", lambda *_: taken.append(0))
-    place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS, "auto")
+    monkeypatch.setattr("diaster.actors.placement.WorkerFleet", pretend)
+    monkeypatch.setattr("diaster.actors.placement.LocalFleet", lambda *_: taken.append(0))
+    place = Placement(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS, "auto")
     make_collectors(place, envs)
     make_evaluators(place, 5)
     assert taken == [workers, evaluators]
 
 
 def test_a_fleet_says_when_its_answer_takes_no_more_waiting() -> None:
-    fleet = WorkerFleet(spec_of("Toy-v0"), TANH_GAUSSIAN, (0, 1), Handling(), IMPORTS, 2)
+    fleet = WorkerFleet(fleet_of(spec_of("Toy-v0"), seeds=(0, 1)), 2)
     try:
-        assert not fleet.wait(0.0)
-        fleet.start(lambda: Request("collect", [None] * 2, 0, 5))
-        while not fleet.wait(1.0):  # ends, or the test hangs
-            pass
-        assert fleet.wait(0.0)
-        fleet.finish()
-        assert not fleet.wait(0.0)
+        for chunk in range(2):
+            fleet.start(Collect([None] * 2, chunk, 5))
+            while not fleet.is_done():  # ends, or the test hangs
+                pass
+            assert len(fleet.finish()) == 2
     finally:
         fleet.close()
 
 
-def test_requests_that_wait_for_a_worker_are_answered_in_their_order_with_the_same_bytes(
-    random_parameters: Callable,
-) -> None:
-    spec = spec_of("Toy-v0")
-    # Larger than what a socket holds: two sides that write to each other and read later would wait forever.
-    parameters = [random_parameters(3, 4, seed, hidden=300) for seed in SEEDS]
-    requests = [Request("collect", parameters, chunk, 500) for chunk in range(4)]
-    here = answer(LocalFleet(spec, TANH_GAUSSIAN, SEEDS), *requests)
-    fleet = WorkerFleet(spec, TANH_GAUSSIAN, SEEDS, Handling(), IMPORTS, 2)
-    try:
-        assert fleet.can_queue
-        for request in requests:
-            fleet.start(lambda request=request: request)
-        assert flat([fleet.finish() for _ in requests]) == flat(here)
-    finally:
-        fleet.close()
+def test_a_worker_that_cannot_be_told_what_to_do_ends_the_others_too() -> None:
+    started: list[Any] = []
 
+    def start_child(*arguments: Any, **options: Any) -> Any:
+        if started:
+            raise OSError(11, "no more processes")
+        started.append(processes.start_child(*arguments, **options))
+        return started[0]
 
-def test_what_is_asked_may_have_to_be_waited_for_and_nobody_else_waits(random_parameters: Callable) -> None:
-    spec, [parameters] = spec_of("Toy-v0"), [[random_parameters(3, 4, seed) for seed in SEEDS]]
-    are_there = threading.Event()
-
-    def policies() -> list[Any]:
-        are_there.wait()
-        return parameters
-
-    collectors = make_collectors(Place(spec, TANH_GAUSSIAN, SEEDS, IMPORTS, 2))
-    try:
-        collectors.start(lambda: [None] * 3, 0, 20)
-        collectors.start(policies, 1, 20)
-        first = collectors.finish()
-        are_there.set()
-        second = collectors.finish()
-    finally:
-        collectors.close()
-    place = Place(spec, TANH_GAUSSIAN, SEEDS, IMPORTS, 0)
-    assert flat([first, second]) == flat(collected(make_collectors(place), ([None] * 3, 0, 20), (parameters, 1, 20)))
-
-
-def test_policies_that_never_come_are_the_error_of_who_waits_for_the_episodes() -> None:
-    def policies() -> list[Any]:
-        raise RuntimeError("the device is lost")
-
-    for workers in (0, 1):
-        collectors = make_collectors(Place(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), IMPORTS, workers))
-        try:
-            collectors.start(policies, 0, 20)
-            with pytest.raises(RuntimeError, match="the device is lost"):
-                collectors.finish()
-        finally:
-            collectors.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("diaster.actors.workers.start_child", start_child)
+        with pytest.raises(OSError, match="no more processes"):
+            WorkerFleet(fleet_of(spec_of("Toy-v0")), 2)
+    assert started[0][0].poll() is not None, "the first one has ended"
 
 
 @pytest.mark.parametrize("episodes", [1, 2, 3, 5, 10])
@@ -340,25 +297,25 @@ def test_policies_that_never_come_are_the_error_of_who_waits_for_the_episodes() 
 def test_the_episodes_of_an_evaluation_are_dealt_out_evenly(
     cores: int, seeds: int, episodes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diaster.actors.workers.available_cores", lambda: cores)
+    monkeypatch.setattr("diaster.actors.placement.available_cores", lambda: cores)
     made: list[int] = []
 
-    def pretend(spec: Any, policy: Any, of_envs: Any, handling: Any, imports: Any, n: int, parts: Any, _: int) -> None:
-        numbers = [len(range(part.number, episodes, part.of)) for part in parts]
-        made.extend(sum(numbers[first::n]) for first in range(n))
+    def pretend(fleet: FleetSpec, n_workers: int, niceness: int) -> None:
+        numbers = [len(range(share.number, episodes, share.of)) for share in fleet.shares]
+        made.extend(sum(numbers[first::n_workers]) for first in range(n_workers))
 
-    monkeypatch.setattr("diaster.actors.workers.WorkerFleet", pretend)
-    make_evaluators(Place(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS), episodes)
+    monkeypatch.setattr("diaster.actors.placement.WorkerFleet", pretend)
+    make_evaluators(Placement(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS), episodes)
     assert sum(made) == seeds * episodes
     assert min(made) >= 1
     assert max(made) <= 2 * sum(made) / len(made)
 
 
 def test_isolated_environments_to_evaluate_in_are_no_more_than_there_are_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diaster.actors.workers.available_cores", lambda: 8)
+    monkeypatch.setattr("diaster.actors.placement.available_cores", lambda: 8)
     made: list[int] = []
-    monkeypatch.setattr("diaster.actors.workers.WorkerFleet", lambda *given: made.append(len(given[2])))
-    place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(8)), IMPORTS, handling=Handling(isolate=True))
+    monkeypatch.setattr("diaster.actors.placement.WorkerFleet", lambda fleet, *_: made.append(len(fleet.seeds)))
+    place = Placement(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(8)), IMPORTS, handling=Handling(isolate=True))
     make_evaluators(place, 5)
     make_evaluators(place._replace(handling=Handling()), 5)
     assert made == [8, 40]
@@ -372,10 +329,10 @@ def test_workers_do_without_shared_memory_where_it_is_limited(
 
     spec = spec_of("Toy-v0")
     parameters = [random_parameters(3, 4, seed) for seed in SEEDS]
-    requests = [Request("collect", parameters, chunk, 20) for chunk in range(3)]
-    here = answer(LocalFleet(spec, TANH_GAUSSIAN, SEEDS), *requests)
-    monkeypatch.setattr("diaster.actors.parcels.os.ftruncate", refuse)
-    assert flat(answer(WorkerFleet(spec, TANH_GAUSSIAN, SEEDS, Handling(), IMPORTS, 2), *requests)) == flat(here)
+    requests = [Collect(parameters, chunk, 20) for chunk in range(3)]
+    here = answer(LocalFleet(fleet_of(spec, TANH_GAUSSIAN)), *requests)
+    monkeypatch.setattr("diaster.actors.shared_arrays.os.ftruncate", refuse)
+    assert flat(answer(WorkerFleet(fleet_of(spec, TANH_GAUSSIAN, SEEDS), 2), *requests)) == flat(here)
 
 
 def test_workers_have_their_policies_also_where_standard_input_is_closed(python: Callable, tmp_path: Path) -> None:
@@ -386,14 +343,13 @@ def test_workers_have_their_policies_also_where_standard_input_is_closed(python:
         import numpy as np, toy_envs
         from diaster.actors.acting import TANH_GAUSSIAN, HostParameters
         from diaster.envs.making import describe_env, make_env
-        from diaster.actors.workers import Place, make_collectors
+        from diaster.actors.placement import Placement, make_collectors
 
         spec = describe_env(make_env("Toy-v0", 10), "Toy-v0", 10)
-        collectors = make_collectors(Place(spec, TANH_GAUSSIAN, (0, 1), ("toy_envs",), 2))
+        collectors = make_collectors(Placement(spec, TANH_GAUSSIAN, (0, 1), ("toy_envs",), 2))
         policy = HostParameters(((np.ones((3, 4), np.float32), np.zeros(4, np.float32)),), 0.0)
         for chunk in range(4):
-            collectors.start(lambda: [policy, policy], chunk, 20)
-            print([len(episodes) for episodes in collectors.finish()])
+            print([len(episodes) for episodes in collectors.collect([policy, policy], chunk, 20)])
         collectors.close()
         """
     script.write_text(textwrap.dedent(text), encoding="utf-8")
@@ -404,14 +360,14 @@ def test_workers_have_their_policies_also_where_standard_input_is_closed(python:
 def test_processes_that_collect_give_way_to_the_learner_and_those_that_evaluate_to_both(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("diaster.actors.workers.available_cores", lambda: 3)
-    place = Place(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), IMPORTS, 1, is_beside_gpu=True)
+    monkeypatch.setattr("diaster.actors.placement.available_cores", lambda: 3)
+    place = Placement(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), IMPORTS, 1, learns_on_gpu=True)
     users = [make_collectors(place), make_evaluators(place, 5)]
     try:
         levels = [os.getpriority(os.PRIO_PROCESS, 0)]
         for user in users:
             assert isinstance(user._fleet, WorkerFleet)
-            user._fleet.start(lambda: Request("state", [None]))
+            user._fleet.start(TakeStates([None]))
             user._fleet.finish()
             levels.append(os.getpriority(os.PRIO_PROCESS, user._fleet._processes[0].pid))
         assert levels == sorted(set(levels)) or levels[0] > 10, "19 is the most there is"
@@ -420,14 +376,14 @@ def test_processes_that_collect_give_way_to_the_learner_and_those_that_evaluate_
             user.close()
 
 
-def evaluation(env_id: str, parameters: list[Any], n_beside: int, n_episodes: int, retries: int) -> list[list[Any]]:
-    """Of two seeds, shared out among so many environments each."""
-    parts = [Part(number, n_beside) for _ in range(2) for number in range(n_beside)]
-    seeds = [seed for seed in SEEDS[:2] for _ in range(n_beside)]
-    fleet = WorkerFleet(spec_of(env_id), TANH_GAUSSIAN, seeds, Handling(retries=retries), IMPORTS, 2, parts)
-    evaluators = Evaluators(fleet, retries, n_beside)
+def evaluation(env_id: str, parameters: list[Any], per_seed: int, n_episodes: int, retries: int) -> list[list[Any]]:
+    """Of two seeds, each shared out among a number of environments."""
+    shares = [Share(number, per_seed) for _ in range(2) for number in range(per_seed)]
+    seeds = [seed for seed in SEEDS[:2] for _ in range(per_seed)]
+    fleet = fleet_of(spec_of(env_id), TANH_GAUSSIAN, seeds, Handling(retries=retries))._replace(shares=shares)
+    evaluators = Evaluators(WorkerFleet(fleet, 2), retries, per_seed)
     try:
-        evaluators.start(lambda: parameters, 3, n_episodes)
+        evaluators.start(parameters, 3, n_episodes)
         return evaluators.finish()
     finally:
         evaluators.close()
@@ -448,7 +404,7 @@ def test_an_evaluation_that_is_shared_out_has_the_same_episodes_in_the_same_orde
 def test_a_process_has_as_many_cores_as_it_is_told(
     told: str | None, cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diaster.actors.workers.os.sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr("diaster.actors.placement.os.sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setenv("NPROC", told) if told else monkeypatch.delenv("NPROC", raising=False)
     assert available_cores() == cores
 
@@ -457,16 +413,14 @@ def test_a_script_without_a_main_guard_can_use_workers(tmp_path: Path, python: C
     script = tmp_path / "script.py"
     text = """
         import toy_envs
-from toy_specs import spec_of
         from diaster.actors.acting import TANH_GAUSSIAN
         from diaster.envs.making import describe_env, make_env
-        from diaster.actors.workers import Place, make_collectors
+        from diaster.actors.placement import Placement, make_collectors
 
         print("once")
         spec = describe_env(make_env("Toy-v0", 10), "Toy-v0", 10)
-        collectors = make_collectors(Place(spec, TANH_GAUSSIAN, (0, 1), ("toy_envs",), 2))
-        collectors.start(lambda: [None, None], 0, 20)
-        print([len(episodes) for episodes in collectors.finish()])
+        collectors = make_collectors(Placement(spec, TANH_GAUSSIAN, (0, 1), ("toy_envs",), 2))
+        print([len(episodes) for episodes in collectors.collect([None, None], 0, 20)])
         collectors.close()
         """
     script.write_text(textwrap.dedent(text), encoding="utf-8")

@@ -23,7 +23,7 @@ from diaster.config import DdpgConfig, DqnConfig, SacConfig, Td3Config, build_co
 from diaster.errors import DiasterError
 from diaster.nn import nets
 from diaster.rundir.records import read_progress
-from diaster.training.loop import train
+from diaster.training.train import train
 
 HIDDEN = 8
 SPECS = {"continuous": continuous_spec(2), "discrete": discrete_spec(3)}

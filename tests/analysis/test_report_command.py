@@ -20,7 +20,7 @@ def read_back(command: str, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
         found.append(config)
         raise StopError
 
-    monkeypatch.setattr("diaster.training.loop.run_training", stop)
+    monkeypatch.setattr("diaster.training.train.run_training", stop)
     words = shlex.split(command)
     assert words[:2] == ["diaster", "train"]
     with pytest.raises(StopError):

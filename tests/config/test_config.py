@@ -94,7 +94,7 @@ def refusal(call: Callable[[], object]) -> str:
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
     """What `diaster train` would run with these arguments."""
-    import diaster.training.loop
+    import diaster.training.train
 
     seen: list[RunConfig] = []
 
@@ -105,7 +105,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
         seen.append(config)
         raise StopError
 
-    monkeypatch.setattr(diaster.training.loop, "run_training", stop)
+    monkeypatch.setattr(diaster.training.train, "run_training", stop)
 
     def parse(*arguments: str) -> RunConfig:
         with pytest.raises(StopError):

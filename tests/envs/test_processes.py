@@ -29,14 +29,13 @@ HANGING_WORKER = """
     from toy_specs import spec_of
 
     from diaster.actors.acting import TANH_GAUSSIAN
-    from diaster.actors.workers import Place, make_collectors
+    from diaster.actors.placement import Placement, make_collectors
 
     def hang():
-        collectors = make_collectors(Place(spec_of("{env}"), TANH_GAUSSIAN, (0,), ("toy_envs",), 1))
+        collectors = make_collectors(Placement(spec_of("{env}"), TANH_GAUSSIAN, (0,), ("toy_envs",), 1))
         collectors.states()
-        collectors.start(lambda: [None], 0, 13)
         print("now", flush=True)
-        collectors.finish()
+        collectors.collect([None], 0, 13)
     """
 FROM_A_THREAD = """
     import threading

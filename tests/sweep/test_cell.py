@@ -19,7 +19,8 @@ from diaster.run import Run
 from diaster.rundir.lock import LOCK, RunLock
 from diaster.rundir.records import CONFIG, DONE, METADATA, PROGRESS
 from diaster.sweep.cell import At, Job, Telling, clear_false_start, run_cell
-from diaster.training.loop import resolve, run_training
+from diaster.training.resolve import resolve
+from diaster.training.train import run_training
 from diaster.training.progress import Progress, Silent
 
 SETTINGS = small(env="Toy-v0", method="uniform", checkpoint_every=40)

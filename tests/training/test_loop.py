@@ -20,7 +20,8 @@ from diaster.run import Run
 from diaster.rundir.records import DECOMPOSER, POLICY, RunWriter, read_tensors
 from diaster.training import loop as training
 from diaster.training.evaluations import POOR_FIT
-from diaster.training.loop import resolve, run_training
+from diaster.training.resolve import resolve
+from diaster.training.train import run_training
 from diaster.training.progress import Silent
 from diaster.training.schedule import chunk_ends, crosses, updates_due
 

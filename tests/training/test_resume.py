@@ -30,7 +30,7 @@ from diaster.rundir.checkpoint import DIRECTORY, generations
 from diaster.rundir.lock import LOCK, RunLock
 from diaster.rundir.records import CONFIG, METADATA, read_metadata, read_progress
 from diaster.training import loop as training
-from diaster.training.loop import resume_training, run_training
+from diaster.training.train import resume_training, run_training
 from diaster.training.progress import Progress, Silent
 
 CASES: dict[str, dict[str, Any]] = {

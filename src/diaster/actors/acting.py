@@ -27,7 +27,7 @@ class HostParameters(NamedTuple):
 
 
 class HostPolicy(NamedTuple):
-    """How a learner's parameters act."""
+    """How an agent's parameters act. Functions of a module: worker processes find them by name."""
 
     name: str
     draw: Callable[[np.random.Generator, int, EnvSpec], FloatArray]
@@ -113,4 +113,3 @@ TANH_GAUSSIAN = HostPolicy("tanh_gaussian", _normal, tanh_gaussian)
 NOISY_TANH = HostPolicy("noisy_tanh", _normal, noisy_tanh)
 EPSILON_GREEDY = HostPolicy("epsilon_greedy", _two_uniform, epsilon_greedy)
 CATEGORICAL = HostPolicy("categorical", _gumbel, categorical)
-POLICIES = {policy.name: policy for policy in (TANH_GAUSSIAN, NOISY_TANH, EPSILON_GREEDY, CATEGORICAL)}

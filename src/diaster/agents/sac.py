@@ -16,7 +16,7 @@ from diaster.agents.actions import need_continuous
 from diaster.agents.tanh_gaussian import tanh_gaussian
 from diaster.agents.twins import Critics, StackedCritics, action_values, stack_critics, unstack_critics
 from diaster.config import DqnConfig, SacConfig
-from diaster.nn.nets import MLP, mlp, mlp_beside, mlp_init
+from diaster.nn.nets import MLP, mlp, mlp_init, mlp_two_batches
 from diaster.types import EnvSpec
 
 
@@ -51,7 +51,7 @@ def policy_outputs(state: SacState, batch: Transition, actor: MLP) -> tuple[Arra
     Where critics are stacked launches count, and both go through it at once; on a CPU that takes longer.
     """
     if isinstance(state.critics, StackedCritics):
-        return mlp_beside(actor, batch.obs, batch.next_obs)
+        return mlp_two_batches(actor, batch.obs, batch.next_obs)
     return mlp(actor, batch.obs), mlp(actor, batch.next_obs)
 
 
@@ -112,13 +112,10 @@ def make_sac(config: SacConfig) -> Agent:
         gradient = -(mean_log_prob + target_entropy)
         change, temperature_optimizer = temperature_adam.update(gradient, state.temperature_optimizer)
 
-        def follow(slow: Array, fast: Array) -> Array:
-            return slow + config.target_rate * (fast - slow)
-
         new = SacState(
             actor=actor,
             critics=critics,
-            target_critics=jax.tree.map(follow, state.target_critics, critics),
+            target_critics=optax.incremental_update(critics, state.target_critics, config.target_rate),
             log_temperature=optax.apply_updates(state.log_temperature, change),
             actor_optimizer=actor_optimizer,
             critic_optimizer=critic_optimizer,

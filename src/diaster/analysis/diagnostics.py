@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,43 +32,6 @@ class Diagnostics(NamedTuple):
     """Mean |Σ r̂ − R|, relative to the standard deviation of R."""
 
 
-class HeldOut:
-    """Episodes of evaluations spread evenly over a run, from poor policies and good ones, so that returns differ."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._stride = most, 1
-        self._episodes: dict[int, list[EvaluationEpisode]] = {}
-
-    def add(self, evaluation: int, episodes: Sequence[EvaluationEpisode]) -> list[EvaluationEpisode]:
-        """Add a numbered evaluation, let others go where they are too many, and return what is kept."""
-        self._keep(evaluation)
-        self._episodes[evaluation] = list(episodes)
-        while self._stride <= evaluation and sum(map(len, self._episodes.values())) > self._most:
-            self._stride *= 2
-            self._keep(evaluation)
-        if sum(map(len, self._episodes.values())) > self._most:
-            self._episodes = {evaluation: self._episodes[evaluation]}
-        return [episode for kept in self._episodes.values() for episode in kept]
-
-    @property
-    def evaluations(self) -> list[int]:
-        """The numbers of the evaluations that are kept."""
-        return sorted(self._episodes)
-
-    @property
-    def stride(self) -> int:
-        """Evaluations whose numbers are multiples of this are kept."""
-        return self._stride
-
-    def restore(self, stride: int, episodes: Mapping[int, Sequence[EvaluationEpisode]]) -> None:
-        """Go on with what was kept before."""
-        self._stride = stride
-        self._episodes = {number: list(episodes[number]) for number in sorted(episodes)}
-
-    def _keep(self, newest: int) -> None:
-        self._episodes = {n: e for n, e in self._episodes.items() if n % self._stride == 0 or n == newest}
-
-
 def return_statistics(episodes: Sequence[EvaluationEpisode]) -> ReturnStatistics:
     """Mean, standard deviation, least and largest return, and the mean length."""
     returns = np.array([item.episode.episode_return for item in episodes])
@@ -82,14 +45,26 @@ def return_statistics(episodes: Sequence[EvaluationEpisode]) -> ReturnStatistics
     )
 
 
-def diagnose(episodes: Sequence[EvaluationEpisode], rewards: Sequence[NDArray[np.float64]]) -> Diagnostics:
-    """Compare the episodes' r̂ with their returns, and with the true rewards where the environment has them."""
+def has_step_rewards(episodes: Iterable[EvaluationEpisode]) -> bool:
+    """Whether an environment rewards single steps, judged by all episodes at hand.
+
+    One that is episodic by nature pays at the last step alone, in every episode. A single episode does not tell: where
+    rewards are sparse, one may have been paid at its last step by chance.
+    """
+    rewards = [item.true_reward for item in episodes if item.true_reward is not None and len(item.true_reward) > 1]
+    return any(reward[:-1].any() for reward in rewards) or not any(reward[-1] for reward in rewards)
+
+
+def diagnose(
+    episodes: Sequence[EvaluationEpisode], rewards: Sequence[NDArray[np.float64]], is_known: bool = True
+) -> Diagnostics:
+    """Compare the episodes' r̂ with their returns, and with the true rewards where the environment has any."""
     sums = np.array([reward.sum() for reward in rewards])
     returns = np.array([item.episode.episode_return for item in episodes])
     spread = returns.std()
     known = [(r, item.true_reward) for r, item in zip(rewards, episodes, strict=True) if item.true_reward is not None]
     correlation = float("nan")
-    if known:
+    if known and is_known:
         correlation = pearson(np.concatenate([r for r, _ in known]), np.concatenate([true for _, true in known]))
     if spread <= 1e-9 * (1.0 + np.abs(returns).max()):  # all returns alike: nothing to explain
         return Diagnostics(float("nan"), correlation, float("nan"))

@@ -30,6 +30,9 @@ class Decomposer(NamedTuple):
     """r̂ of steps, in the learner's scale. Not used by learning where there are labels."""
     scale: Callable[[State], Array]
     """What r̂ is multiplied by to be in the environment's units."""
+    saved: tuple[str, ...]
+    """The fields of the state that are a run's result: what `reward`, `scale` and `label` need. All else (optimisers,
+    episodes) only further training needs; a checkpoint has it too."""
     draw: Callable[[State, EpisodeStore, Array], Any] | None = None
     """A fresh batch. It may depend on what `ingest` keeps, not on what `update` changes. None: nothing is fitted."""
     update: Callable[[State, Any], tuple[State, Metrics]] | None = None

@@ -47,7 +47,7 @@ def make_dense(config: DenseConfig, horizon: int) -> Decomposer:
     def scale(state: tuple[()]) -> Array:
         return jnp.full((), config.return_scale)
 
-    return Decomposer(init, ingest, reward, scale, is_hidden_reward=True)
+    return Decomposer(init, ingest, reward, scale, saved=(), is_hidden_reward=True)
 
 
 def _scaled_return(share: Callable[[Steps], Array], setting: float | str) -> Decomposer:
@@ -65,4 +65,4 @@ def _scaled_return(share: Callable[[Steps], Array], setting: float | str) -> Dec
     def reward(state: Rate, steps: Steps) -> Array:
         return share(steps) / scale(state)
 
-    return Decomposer(init, ingest, reward, scale)
+    return Decomposer(init, ingest, reward, scale, saved=Rate._fields)

@@ -41,7 +41,7 @@ from diaster.decomposers.statistics import (
     normalize,
     return_scale,
 )
-from diaster.nn.gru import gru_scan, gru_scan_beside
+from diaster.nn.gru import gru_scan, gru_scan_two_ways
 from diaster.nn.nets import GRU, MLP, Linear, gru_init, linear, linear_init, mlp, mlp_init
 from diaster.replay.rows import Rows, draw_cuts, draw_segments, pack_episodes, rows_of_segments
 from diaster.replay.store import EpisodeBlock, EpisodeStore, Steps, draw_episodes, gather_steps
@@ -78,9 +78,9 @@ class Batch(NamedTuple):
     length: Array  # [B]
 
 
-def reward_differences(net: SubReward, head: str, inputs: Array, start: Array) -> Array:
+def reward_differences(net: SubReward, head: str, inputs: Array, start: Array, precision: str = "float32") -> Array:
     """What each step adds to R̂_sub of its segment; a segment's differences sum to its R̂_sub.  # [T, W]"""
-    return _differences(net, head, gru_scan(net.cell, inputs, start), start)
+    return _differences(net, head, gru_scan(net.cell, inputs, start, precision), start)
 
 
 def _differences(net: SubReward, head: str, states: Array, start: Array) -> Array:
@@ -104,13 +104,13 @@ def sub_trajectory_loss(net: SubReward, config: DiasterConfig, batch: Batch) -> 
     """The loss of R̂_sub on a batch, and the differences R̂_d that the step reward is to follow."""
     rows = batch.rows
     if config.segments == "sampled" or config.reward_source == "difference":
-        difference = reward_differences(net, config.head, batch.inputs, batch.start)
+        difference = reward_differences(net, config.head, batch.inputs, batch.start, config.precision)
         target = difference  # the very ones that the net is trained on, if any are needed
     else:
-        # The paper's differences are those of whole episodes. A step waits for the one before it, not for the rows
-        # beside it: cut and whole episodes together take the time of one.
+        # The paper's differences are those of whole episodes. A step waits for the one before it in its own row only:
+        # cut and whole episodes together take the time of one.
         start, whole = batch.start, rows.step == 0
-        cut_states, whole_states = gru_scan_beside(net.cell, batch.inputs, start, whole)
+        cut_states, whole_states = gru_scan_two_ways(net.cell, batch.inputs, start, whole, config.precision)
         difference = _differences(net, config.head, cut_states, start)
         target = _differences(net, config.head, whole_states, whole)
     looked_at = jnp.maximum(sum_by_episode(jnp.ones_like(difference), rows), 1.0)
@@ -218,9 +218,9 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
         start = steps.time % config.segment_length == 0 if sampled else steps.time == 0
         return reward_differences(state.sub_reward, config.head, inputs_of(state, steps), start)
 
-    return Decomposer(
-        init, ingest, reward, scale, draw, update, label if config.reward_source == "difference" else None
-    )
+    saved = ("sub_reward", "step_reward", "mean_step_reward", "updates", "moments", "rate")
+    needs_history = config.reward_source == "difference"
+    return Decomposer(init, ingest, reward, scale, saved, draw, update, label if needs_history else None)
 
 
 def _follow(mean: MLP, net: MLP, updates: Array, averaging: float) -> MLP:

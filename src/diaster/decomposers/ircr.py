@@ -5,7 +5,7 @@ Nothing is fitted. Every step has the credit c of its episode, relative to all e
     r̂ = (c − low) / (high − low),    c = R/L  (credit="mean")  or  c = R  (credit="return")
 
 with the bounds over the episodes of the ring and of the elite, the best episodes by return, which outlive the ring.
-Half of each of the learner's batches is drawn from the elite.
+Half of each of the agent's batches is drawn from the elite.
 """
 
 from __future__ import annotations
@@ -154,4 +154,4 @@ def make_ircr(config: IrcrConfig, horizon: int) -> Decomposer:
         batch: Steps = jax.tree.map(lambda *parts: jnp.concatenate(parts), best, rest)
         return batch
 
-    return Decomposer(init, ingest, reward, scale, sample=sample)
+    return Decomposer(init, ingest, reward, scale, saved=("low", "high"), sample=sample)

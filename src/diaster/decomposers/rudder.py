@@ -166,4 +166,5 @@ def make_rudder(config: RudderConfig, horizon: int) -> Decomposer:
     def reward(state: RudderState, steps: Steps) -> Array:
         raise NotImplementedError("RUDDER's rewards depend on the whole episode; `label` has them")
 
-    return Decomposer(init, ingest, reward, scale, draw, update, label)
+    saved = ("predicted_return", "moments", "rate", "size")
+    return Decomposer(init, ingest, reward, scale, saved, draw, update, label)

@@ -97,4 +97,5 @@ def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_l
     def reward(state: StepRewardState, steps: Steps) -> Array:
         return mlp(state.step_reward, inputs_of(state, steps))[..., 0]
 
-    return Decomposer(init, ingest, reward, scale, draw, update, needs_next_obs=True)
+    saved = ("step_reward", "moments", "rate")
+    return Decomposer(init, ingest, reward, scale, saved, draw, update, needs_next_obs=True)

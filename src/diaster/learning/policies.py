@@ -1,7 +1,7 @@
-"""The policies of all seeds on their way from the device.
+"""The policies of all seeds on their way from the device to the host.
 
-Whoever reads them waits until the learning has ended that they come of; whoever only holds them does not, and may
-launch more learning meanwhile. How a policy acts is in `acting.py`.
+Who reads them waits until the learning has ended that they come from; who only holds them does not, and may launch
+more learning meanwhile. How a policy acts is in `actors/acting.py`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,11 @@ from diaster.agents import Acting
 
 
 class SentPolicies(Protocol):
-    """The face of what one learner has sent, or several."""
+    """What one learner has sent, or several."""
 
     @property
-    def are_here(self) -> bool:
-        """Whether reading them takes no waiting."""
-
-    @property
-    def times_back(self) -> NDArray[np.int32]:
-        """How often each seed had diverged and gone back by then  # [S]"""
+    def rollbacks(self) -> NDArray[np.int32]:
+        """How often each seed had diverged and been rolled back by then  # [S]"""
 
     @property
     def tree(self) -> Acting:
@@ -39,22 +35,17 @@ class SentPolicies(Protocol):
         """The same, seed by seed."""
 
 
-class PoliciesOfLearner:
-    """All parameters of a seed as one array, because each array costs a journey from the device."""
+class LearnerPolicies:
+    """Those of one learner: all parameters of a seed as one array, because each array costs a trip from the device."""
 
-    def __init__(self, flat: Array, times_back: Array, unflatten: Callable[[NDArray[Any]], Acting]) -> None:
-        self._flat, self._times_back, self._unflatten = flat, times_back, unflatten
-        times_back.copy_to_host_async()
+    def __init__(self, flat: Array, rollbacks: Array, unflatten: Callable[[NDArray[Any]], Acting]) -> None:
+        self._flat, self._rollbacks, self._unflatten = flat, rollbacks, unflatten
+        rollbacks.copy_to_host_async()
         flat.copy_to_host_async()
 
-    @property
-    def are_here(self) -> bool:
-        parts: Sequence[Any] = (self._flat, self._times_back)  # JAX does not tell a type checker of `is_ready`
-        return all(part.is_ready() for part in parts)
-
     @cached_property
-    def times_back(self) -> NDArray[np.int32]:
-        return np.asarray(self._times_back)
+    def rollbacks(self) -> NDArray[np.int32]:
+        return np.asarray(self._rollbacks)
 
     @cached_property
     def tree(self) -> Acting:
@@ -72,19 +63,15 @@ class PoliciesOfLearner:
         ]
 
 
-class PoliciesOfLearners:
-    """Those of neighbouring seeds, one after the other."""
+class JoinedPolicies:
+    """Those of several learners, one after the other."""
 
     def __init__(self, parts: Sequence[SentPolicies]) -> None:
         self._parts = parts
 
-    @property
-    def are_here(self) -> bool:
-        return all(part.are_here for part in self._parts)
-
     @cached_property
-    def times_back(self) -> NDArray[np.int32]:
-        return np.concatenate([part.times_back for part in self._parts])
+    def rollbacks(self) -> NDArray[np.int32]:
+        return np.concatenate([part.rollbacks for part in self._parts])
 
     @cached_property
     def tree(self) -> Acting:

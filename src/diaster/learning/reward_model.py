@@ -12,7 +12,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from diaster.decomposers import Decomposer
-from diaster.learning.learner import each_seed
+from diaster.learning.updates import each_seed
 from diaster.replay.store import Steps
 from diaster.types import Episode, EvaluationEpisode, FloatArray
 
@@ -35,6 +35,11 @@ class RewardModel:
     def has_step_reward(self) -> bool:
         """Whether r̂ of a step depends on nothing but the step: a net was fitted, and it needs no history."""
         return self._decomposer.label is None and self._decomposer.update is not None
+
+    @property
+    def saved(self) -> tuple[str, ...]:
+        """The fields of a state that are a run's result."""
+        return self._decomposer.saved
 
     @property
     def needs_next_obs(self) -> bool:

@@ -1,4 +1,4 @@
-"""Seeds dealt out to several devices: one learner on each, with the same face as a single one.
+"""Seeds dealt out to several devices: one learner on each, with the same interface as a single one.
 
 Seeds share nothing but a program, so nothing has to be exchanged between devices, and their number need not be a
 multiple of the devices'.
@@ -14,11 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from diaster.agents import Metrics
-from diaster.learning.learner import Learner, LearnerSnapshot
-from diaster.learning.policies import PoliciesOfLearners
-from diaster.replay.store import EpisodeBlock, EpisodeStore
-from diaster.types import Episode
+from diaster.agents import Agent, Metrics
+from diaster.decomposers import Decomposer
+from diaster.learning.learner import Learner
+from diaster.learning.policies import JoinedPolicies
+from diaster.learning.snapshot import LearnerSnapshot
+from diaster.replay.store import EpisodeStore
+from diaster.types import EnvSpec, Episode
 
 
 class ShardedLearner:
@@ -36,12 +38,9 @@ class ShardedLearner:
         self._home = used[0]
         self.learners = [make(seeds[span], device) for span, device in zip(self._spans, used, strict=True)]
 
-    def prepare(self, episodes: Sequence[Sequence[Episode]]) -> list[EpisodeBlock | None]:
-        return [learner.prepare(episodes[span]) for learner, span in self._shares()]
-
-    def ingest(self, episodes: Sequence[Sequence[Episode]], prepared: list[EpisodeBlock | None] | None = None) -> None:
-        for (learner, span), block in zip(self._shares(), prepared or self.prepare(episodes), strict=True):
-            learner.ingest(episodes[span], block)
+    def store_episodes(self, episodes: Sequence[Sequence[Episode]]) -> None:
+        for learner, span in self._shares():
+            learner.store_episodes(episodes[span])
 
     def fit_decomposer(self, ready: NDArray[np.bool_], first_update: int, n_updates: int) -> Metrics:
         return self._joined(
@@ -57,23 +56,23 @@ class ShardedLearner:
         for learner in self.learners:
             learner.renew_labels(oldest)
 
-    def send_policies(self) -> PoliciesOfLearners:
-        return PoliciesOfLearners([learner.send_policies() for learner in self.learners])
+    def send_policies(self) -> JoinedPolicies:
+        return JoinedPolicies([learner.send_policies() for learner in self.learners])
 
     def frozen_decomposers(self) -> Any:
         """On the first device."""
         return self._together([learner.frozen_decomposers() for learner in self.learners])
 
-    def keep(self) -> None:
+    def keep_nets(self) -> None:
         for learner in self.learners:
-            learner.keep()
+            learner.keep_nets()
 
     def snapshot(self) -> LearnerSnapshot:
         snapshots = [learner.snapshot() for learner in self.learners]
         return LearnerSnapshot(
             _concatenated([snapshot.arrays for snapshot in snapshots]),
             _concatenated([snapshot.good for snapshot in snapshots]),
-            [times for snapshot in snapshots for times in snapshot.times_back],
+            [count for snapshot in snapshots for count in snapshot.rollbacks],
             snapshots[0].label_age,
         )
 
@@ -82,7 +81,7 @@ class ShardedLearner:
             part = LearnerSnapshot(
                 {name: array[span] for name, array in snapshot.arrays.items()},
                 {name: array[span] for name, array in snapshot.good.items()},
-                snapshot.times_back[span],
+                snapshot.rollbacks[span],
                 snapshot.label_age,
             )
             learner.restore(part, stores[span])
@@ -91,13 +90,33 @@ class ShardedLearner:
         return list(zip(self.learners, self._spans, strict=True))
 
     def _joined(self, metrics: Sequence[Metrics]) -> Metrics:
-        """One array for all seeds, on the first device; nobody waits for it."""
+        """One array for all seeds, on the first device; nothing waits for it."""
         joined: Metrics = self._together(metrics)
         return joined
 
     def _together(self, trees: Sequence[Any]) -> Any:
         here = [jax.device_put(tree, self._home) for tree in trees]
         return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *here)
+
+
+AnyLearner = Learner | ShardedLearner
+
+
+def make_learner(
+    decomposer: Decomposer,
+    agent: Agent,
+    spec: EnvSpec,
+    seeds: Sequence[int],
+    capacity: int,
+    batch_size: int,
+    devices: Sequence[jax.Device],
+) -> AnyLearner:
+    """The learner of all seeds, on one device or on several."""
+
+    def make(seeds: Sequence[int], device: jax.Device) -> Learner:
+        return Learner(decomposer, agent, spec, seeds, capacity, batch_size, device)
+
+    return ShardedLearner(make, seeds, devices) if len(devices) > 1 else make(seeds, devices[0])
 
 
 def _concatenated(trees: Sequence[Any]) -> Any:

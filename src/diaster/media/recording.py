@@ -19,7 +19,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from diaster.actors.acting import random_actions
-from diaster.actors.collect import Rollout, known_reward
+from diaster.actors.rollout import Rollout
+from diaster.analysis.diagnostics import has_step_rewards
 from diaster.envs.making import TRUE_REWARD, Env
 from diaster.errors import DiasterError
 from diaster.media.rendering import Picture, picture_of, rendering_env, shrunk
@@ -77,6 +78,7 @@ def record_rollouts(path: Path, episodes: int) -> None:
     if not all(np.isfinite(values).all() for values in step_reward):
         raise DiasterError(f"the step rewards of '{path}' are not finite; the run has diverged, train it again.")
     items = [item for _, _, item in found]
+    is_known = has_step_rewards([item.of for item in items])
     width = min(item.position.shape[1] for item in items)  # what only some episodes tell is not known
     rollouts = Rollouts(
         seed=np.array([seed for seed, _, _ in found], np.int64),
@@ -87,7 +89,7 @@ def record_rollouts(path: Path, episodes: int) -> None:
         obs=np.concatenate([item.of.episode.obs[:-1] for item in items]),
         action=np.concatenate([item.of.episode.action for item in items]),
         step_reward=np.concatenate(step_reward),
-        true_reward=np.concatenate([_true_reward(item.of) for item in items]),
+        true_reward=np.concatenate([_true_reward(item.of, is_known) for item in items]),
         position=np.concatenate([item.position[:-1, :width] for item in items]),
         next_position=np.concatenate([item.position[1:, :width] for item in items]),
         frames=np.zeros((0, 1, 1, 3), np.uint8),
@@ -101,8 +103,10 @@ def record_rollouts(path: Path, episodes: int) -> None:
         write_rollouts(path, rollouts._replace(frames=frames, frame_step=frame_step), nets)
 
 
-def _true_reward(item: EvaluationEpisode) -> NDArray[np.float64]:
-    return np.full(item.episode.length, np.nan) if item.true_reward is None else item.true_reward.astype(np.float64)
+def _true_reward(item: EvaluationEpisode, is_known: bool) -> NDArray[np.float64]:
+    if item.true_reward is None or not is_known:
+        return np.full(item.episode.length, np.nan)
+    return item.true_reward.astype(np.float64)
 
 
 def _episodes(run: Run, maze: Maze | None, seed: int, n: int, is_spread: bool) -> list[Recorded]:
@@ -152,7 +156,7 @@ def _episode(rollout: Rollout, act: Act, seed: int, places: Places) -> Recorded:
         hidden_rewards.append(rollout.info[TRUE_REWARD])
     width = min(map(len, positions))  # one that is not always told is not known
     position = np.array([place[:width] for place in positions], np.float64).reshape(len(positions), width)
-    return Recorded(EvaluationEpisode(episode, known_reward(hidden_rewards)), position, goal)
+    return Recorded(EvaluationEpisode(episode, np.asarray(hidden_rewards, np.float32)), position, goal)
 
 
 def _places(run: Run) -> Places:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from diaster.actors.collect import known_reward
+from diaster.analysis.diagnostics import has_step_rewards
 from diaster.analysis.figures.style import PROXY, TRUTH, check_picture, drawing, new_figure
 from diaster.envs.making import TRUE_REWARD, one_line
 from diaster.errors import DiasterError
@@ -141,7 +141,10 @@ def _film(run: Run, seed: int) -> Film:
             if len(actions) % stride == 0 or terminated or truncated:
                 pictures.append(picture_of(env))
     episode = Episode(np.stack(seen), np.stack(actions), total, bool(terminated))
-    return Film(EvaluationEpisode(episode, known_reward(hidden)), pictures, stride, speed)
+    shown = EvaluationEpisode(episode, np.asarray(hidden, np.float32))
+    if not has_step_rewards([shown]):
+        shown = shown._replace(true_reward=None)
+    return Film(shown, pictures, stride, speed)
 
 
 def _with_panels(film: Film, rewards: NDArray[np.float64]) -> Iterator[Picture]:

@@ -1,6 +1,7 @@
 """The GRU over rows of steps, cut anywhere: states after each step, and a gradient of its own.
 
-Long rows on a GPU that Pallas knows are walked by `gru_kernels`, all others by the compiler's own loop.
+Precision "float32" is the compiler's own loop, on every device. With "bfloat16" long rows are walked by `gru_kernels`,
+which round more and exist for NVIDIA GPUs alone.
 """
 
 from __future__ import annotations
@@ -17,28 +18,29 @@ from diaster.nn.nets import GRU, Linear, linear
 SHORT_ROW = 8
 
 
-def gru_scan(cell: GRU, inputs: Array, start: Array) -> Array:
+def gru_scan(cell: GRU, inputs: Array, start: Array, precision: str = "float32") -> Array:
     """States after each step of rows of steps, reset wherever a segment starts.
 
     A cut of an episode is nothing but such a reset, so one scan serves any number of cuts and of episodes
     packed end to end. inputs  # [T, B, I]; start  # [T, B] bool; returns  # [T, B, H]
     """
-    [states] = _states_of_ways(cell, inputs, start[:, None])
+    [states] = _states_of_ways(cell, inputs, start[:, None], precision)
     return states
 
 
-def gru_scan_beside(cell: GRU, inputs: Array, start: Array, beside: Array) -> tuple[Array, Array]:
+def gru_scan_two_ways(
+    cell: GRU, inputs: Array, start: Array, other: Array, precision: str = "float32"
+) -> tuple[Array, Array]:
     """`gru_scan` for two ways of cutting the same rows, step by step together; no gradient flows through the second."""
-    states, others = _states_of_ways(cell, inputs, jnp.stack([start, beside], axis=1))
+    states, others = _states_of_ways(cell, inputs, jnp.stack([start, other], axis=1), precision)
     return states, others
 
 
-def _states_of_ways(cell: GRU, inputs: Array, start: Array) -> tuple[Array, ...]:
+def _states_of_ways(cell: GRU, inputs: Array, start: Array, precision: str) -> tuple[Array, ...]:
     """States of rows, for each way of cutting them; start  # [T, V, B]; returns V of  # [T, B, H]"""
     n_steps, n_ways, _ = start.shape
-    how = kernels_for(cell, start) if n_steps > SHORT_ROW else None
-    if how is not None:
-        return gru_states(cell, inputs, start, how)
+    if precision == "bfloat16" and n_steps > SHORT_ROW:
+        return gru_states(cell, inputs, start, kernels_for(cell, start))
     states = _gru_states(cell, inputs, start)
     return tuple(states[:, way] for way in range(n_ways))
 

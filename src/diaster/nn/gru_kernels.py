@@ -11,7 +11,6 @@ in place, by the gradients of the states; the products are what the step before 
 
 from __future__ import annotations
 
-import warnings
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from diaster.errors import DiasterError
 from diaster.nn.nets import GRU
 
 try:  # deprecated since JAX 0.11
@@ -56,20 +56,31 @@ class Kernels(NamedTuple):
     interpret: bool = False  # without Triton, on any device
 
 
-def kernels_for(cell: GRU, start: Array) -> Kernels | None:
-    """How to compute where JAX computes now; None where the compiler's own loop has to do. start  # [T, V, B]"""
+def kernels_for(cell: GRU, start: Array) -> Kernels:
+    """How to compute where JAX computes now; a sentence where that cannot be done. start  # [T, V, B]"""
     device: Any = getattr(jax.config, "jax_default_device", None) or jax.devices()[0]
     device = jax.devices(device)[0] if isinstance(device, str) else device
     how = Kernels()
-    if device.platform != "gpu" or not fits(cell, start, how):
-        return None
-    forms: GRU = jax.tree.map(_form, cell)
-    return how if _can_be_compiled(forms, start.shape[1:], how, device) else None
+    if device.platform != "gpu":
+        raise _impossible(f"learning runs on the {device.platform}")
+    if not fits(cell, start, how):
+        raise _impossible(f"{start.shape[-1]} rows of {cell.hidden.weight.shape[0]} units are no whole blocks")
+    why = _why_not_compiled(jax.tree.map(_form, cell), start.shape[1:], how, device)
+    if why:
+        raise _impossible(why)
+    return how
+
+
+def _impossible(why: str) -> DiasterError:
+    return DiasterError(
+        f"method.precision=bfloat16 cannot be had here ({why}); it needs an NVIDIA GPU that JAX's Pallas knows, and "
+        "batch_episodes and hidden that are multiples of 32 and 128; use --method.precision float32."
+    )
 
 
 @cache
-def _can_be_compiled(cell: GRU, ways_and_rows: tuple[int, ...], how: Kernels, device: Any) -> bool:
-    """Whether two steps can be. Which GPUs Pallas knows, and what it says of others, depends on the version of JAX."""
+def _why_not_compiled(cell: GRU, ways_and_rows: tuple[int, ...], how: Kernels, device: Any) -> str:
+    """What the compiler says of two steps; nothing if it can. Which GPUs Pallas knows depends on the version of JAX."""
     n_ways, n_rows = ways_and_rows
 
     def total(cell: GRU) -> Array:
@@ -79,14 +90,8 @@ def _can_be_compiled(cell: GRU, ways_and_rows: tuple[int, ...], how: Kernels, de
     try:
         jax.jit(jax.grad(total)).lower(cell).compile()
     except Exception as error:  # the compiler's, or Pallas's own; they differ from version to version
-        why = " ".join(str(error).split())[:200]
-        warnings.warn(
-            f"kernels for long rows cannot be compiled for '{device}' ({type(error).__name__}: {why}); they are walked "
-            "by the compiler's own loop, in 32 bits, which takes longer and rounds otherwise.",
-            stacklevel=2,
-        )
-        return False
-    return True
+        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    return ""
 
 
 def _form(leaf: Array) -> jax.ShapeDtypeStruct:

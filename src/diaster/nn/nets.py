@@ -67,14 +67,14 @@ def mlp(layers: MLP, x: Array) -> Array:
 
 
 @jax.custom_vjp
-def mlp_beside(layers: MLP, x: Array, beside: Array) -> tuple[Array, Array]:
+def mlp_two_batches(layers: MLP, x: Array, other: Array) -> tuple[Array, Array]:
     """`mlp` of two batches in one pass; no gradient flows through the second."""
-    return _mlp_beside_forward(layers, x, beside)[0]
+    return _two_batches_forward(layers, x, other)[0]
 
 
-def _mlp_beside_forward(layers: MLP, x: Array, beside: Array) -> tuple[tuple[Array, Array], Any]:
+def _two_batches_forward(layers: MLP, x: Array, other: Array) -> tuple[tuple[Array, Array], Any]:
     n_own = x.shape[0]
-    both, seen = jnp.concatenate([x, beside]), [x]
+    both, seen = jnp.concatenate([x, other]), [x]
     for layer in layers[:-1]:
         both = jax.nn.relu(linear(layer, both))
         seen.append(both[:n_own])
@@ -82,7 +82,7 @@ def _mlp_beside_forward(layers: MLP, x: Array, beside: Array) -> tuple[tuple[Arr
     return (both[:n_own], both[n_own:]), (layers, tuple(seen))
 
 
-def _mlp_beside_backward(saved: Any, gradient: tuple[Array, Array]) -> tuple[MLP, Array, None]:
+def _two_batches_backward(saved: Any, gradient: tuple[Array, Array]) -> tuple[MLP, Array, None]:
     layers, seen = saved
     d_output, _ = gradient
     d_layers: list[Linear] = []
@@ -93,7 +93,7 @@ def _mlp_beside_backward(saved: Any, gradient: tuple[Array, Array]) -> tuple[MLP
     return tuple(d_layers), d_input, None
 
 
-mlp_beside.defvjp(_mlp_beside_forward, _mlp_beside_backward)
+mlp_two_batches.defvjp(_two_batches_forward, _two_batches_backward)
 
 
 def gru_init(key: Array, n_in: int, n_hidden: int) -> GRU:

@@ -78,7 +78,7 @@ class Telling(Lines):
 
 def run_cell(job: Job, reporter: Lines) -> None:
     """Bring a cell to its end from wherever it is."""
-    from diaster.training.loop import resume_training, run_training
+    from diaster.training.train import resume_training, run_training
 
     clear_false_start(job.path)
     if not is_file(job.path / CONFIG):

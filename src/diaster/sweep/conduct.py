@@ -30,8 +30,8 @@ from diaster.sweep.grid import read_grid
 from diaster.sweep.launch_local import LocalLauncher, Task, Watcher
 from diaster.sweep.resources import Machine, Wishes, make_slots
 from diaster.sweep.status import BROKEN, DONE, FAILED, CellStatus, Status, read_recorded
-from diaster.training.loop import resolve
 from diaster.training.progress import duration
+from diaster.training.resolve import resolve
 from diaster.types import EnvSpec
 
 FILE, LOGS = "sweep.toml", "logs"

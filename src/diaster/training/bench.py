@@ -23,11 +23,12 @@ from diaster.decomposers import make_decomposer
 from diaster.envs.making import find_horizon, import_modules
 from diaster.learning.learner import Learner
 from diaster.learning.machine import find_devices, peak_memory, use_compilation_cache
-from diaster.nn.gru import gru_scan_beside
+from diaster.nn.gru import gru_scan_two_ways
 from diaster.nn.nets import GRU, gru_init
-from diaster.training.loop import resolve, run_training
 from diaster.training.progress import Progress, Silent, duration
+from diaster.training.resolve import resolve
 from diaster.training.schedule import updates_due
+from diaster.training.train import run_training
 from diaster.types import EnvSpec, Episode
 
 LOOP_SECONDS = 25.0
@@ -89,7 +90,7 @@ def time_parts(config: RunConfig, spec: EnvSpec, device: jax.Device, length: int
     learner = Learner(make, make_agent(config.agent, spec), spec, config.seeds, capacity, batch, device)
     random = np.random.default_rng(0)
     for _ in range(n_episodes):
-        learner.ingest([[random_episode(random, length, spec)] for _ in range(n_seeds)])
+        learner.store_episodes([[random_episode(random, length, spec)] for _ in range(n_seeds)])
     ready = np.ones(n_seeds, bool)
     n_agent = max(1, updates_due(config.agent, config.chunk_steps))
     n_decomposer = updates_due(config.method, config.chunk_steps)
@@ -140,7 +141,7 @@ def recurrent_part(n_seeds: int, config: DiasterConfig, spec: EnvSpec, length: i
     cut = whole | (jnp.arange(length)[:, None] == length // 2)
 
     def total(cell: GRU, inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        states, others = gru_scan_beside(cell, inputs, cut, whole)
+        states, others = gru_scan_two_ways(cell, inputs, cut, whole, config.precision)
         return states.sum(), others.sum()
 
     both_ways = jax.jit(jax.vmap(jax.grad(total, has_aux=True)))

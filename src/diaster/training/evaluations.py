@@ -1,7 +1,8 @@
-"""The evaluations of a run: started where they are due, received when they are done, judged and recorded.
+"""The evaluations of a run: started when they are due, taken in when they are done, judged and recorded.
 
-Learning goes on meanwhile. What an evaluation is of (policies, decomposers, what the table says of training) is taken
-where it is due; its rows are written when it is done, by a thread, and reported by whoever trains.
+Learning goes on meanwhile. What is evaluated (policies, decomposers, what the table says of training) is fixed when an
+evaluation starts. Its rows are written by a thread, because rewards arrive only when the learning that runs has ended,
+and files take a while to be safe; they are reported by the caller's thread.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from diaster.actors.workers import Evaluators
-from diaster.analysis.diagnostics import HeldOut, diagnose, return_statistics
+from diaster.actors.evaluators import Evaluators
+from diaster.analysis.diagnostics import diagnose, has_step_rewards, return_statistics
 from diaster.config import RunConfig
 from diaster.errors import DiasterError
 from diaster.learning.policies import SentPolicies
 from diaster.learning.reward_model import RewardModel, Rewards
-from diaster.nn.trees import is_recorded, leaf_names
+from diaster.nn.trees import leaf_names
 from diaster.rundir.checkpoint import CheckpointWriter
 from diaster.rundir.records import Row, RunWriter
 from diaster.training.board import Board
+from diaster.training.held_out import HeldOut
 from diaster.training.progress import Reporter
 from diaster.types import EvaluationEpisode
 
@@ -31,7 +33,7 @@ POOR_FIT = 0.3  # below this R² late in a run, the step reward explains little 
 LATE = 0.5
 
 
-class DueEvaluation(NamedTuple):
+class TrainingFacts(NamedTuple):
     """What a row of the table holds of training, of every seed."""
 
     step: int
@@ -41,32 +43,25 @@ class DueEvaluation(NamedTuple):
     faults: list[int]
 
 
-class EvaluationUnderWay(NamedTuple):
-    """What is evaluated, while learning goes on."""
+class Evaluated(NamedTuple):
+    """What an evaluation is of."""
 
-    due: DueEvaluation
+    facts: TrainingFacts
     policies: SentPolicies
-    decomposer: Any  # of every seed, on the device
-
-    def tensors(self) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-        """What is recorded of policy and decomposer."""
-        return (
-            {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(self.policies.tree)},
-            {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(self.decomposer) if is_recorded(name)},
-        )
+    decomposers: Any  # of every seed, on the device
 
 
-class ReceivedEvaluation(NamedTuple):
+class Received(NamedTuple):
     """Episodes that are there, and rewards that are on their way."""
 
-    under_way: EvaluationUnderWay
+    of: Evaluated
     finished: list[list[EvaluationEpisode]]  # of every seed
     kept: list[list[EvaluationEpisode]]  # and those the decomposition is measured on
     rewards: Callable[[], Rewards]
 
 
 class Evaluations:
-    """One at a time; a run has finished one before it starts the next, and before it writes a checkpoint."""
+    """One at a time: an evaluation has ended before the next one starts, and before a checkpoint is written."""
 
     def __init__(
         self,
@@ -80,51 +75,49 @@ class Evaluations:
     ) -> None:
         self._config, self._evaluators, self._rewards = config, evaluators, rewards
         self._writer, self._reporter, self._checkpoints, self._board = writer, reporter, checkpoints, board
-        self._held_out = [HeldOut(config.evaluation.held_out) for _ in config.seeds]
-        self._under_way: EvaluationUnderWay | None = None
+        self.held_out = HeldOut(config.evaluation.held_out, config.evaluation.episodes)
+        self._running: Evaluated | None = None
         self._recorder = ThreadPoolExecutor(max_workers=1)
         self._recording: Future[tuple[list[Row], DiasterError | None]] | None = None
-        self.count = 0  # that were received
+        self.count = 0  # that have ended
         self.warned = False
         self.last_rows: Sequence[Row] = []
 
-    @property
-    def held_out(self) -> HeldOut:
-        """Which evaluations are kept to measure the decomposition on: the same for all seeds."""
-        return self._held_out[0]
-
-    def start(self, due: DueEvaluation, policies: SentPolicies, decomposer: Any) -> None:
-        """Evaluate policies, which may be on their way, and decomposers. Waits for the evaluation before this one."""
+    def start(self, facts: TrainingFacts, policies: SentPolicies, decomposers: Any) -> None:
+        """Evaluate these. Waits for the evaluation before, and for the learning that the policies come from."""
         self.finish()
-        self._evaluators.start(lambda: policies.of_seeds, self.count, self._config.evaluation.episodes)
-        self._under_way = EvaluationUnderWay(due, policies, decomposer)
-        send_to_host([leaf for name, leaf in leaf_names(decomposer) if is_recorded(name)])
+        self._evaluators.start(policies.of_seeds, self.count, self._config.evaluation.episodes)
+        self._running = Evaluated(facts, policies, decomposers)
+        send_to_host([leaf for _, leaf in leaf_names(decomposers, self._rewards.saved)])
+
+    def advance(self) -> None:
+        """Do what takes no waiting: take in episodes that are there, report rows that are written."""
+        self._report(wait=False)
+        self._receive(wait=False)
 
     def finish(self) -> None:
-        """Wait for the evaluation under way, if there is one, until it is recorded."""
-        self.settle()
-        self.receive()
-        self.settle()
+        """Wait for the evaluation that runs, if there is one, until it is recorded and reported."""
+        self._report()
+        self._receive()
+        self._report()
 
-    def receive(self, wait: bool = True) -> None:
-        """Take in the episodes of the evaluation under way; without `wait`, only where that takes no waiting."""
-        under_way = self._under_way
-        if under_way is None or not (wait or self._evaluators.wait(0.0)):
+    def _receive(self, wait: bool = True) -> None:
+        """Take in the episodes of the evaluation that runs, and let the thread record it."""
+        running = self._running
+        if running is None or not (wait or self._evaluators.is_done()):
             return
-        self._under_way = None
+        self._running = None
         finished = self._evaluators.finish()
         if self._checkpoints is not None:
             self._checkpoints.add_evaluation(self.count, finished)
-        self._report_lost_episodes(under_way.due.step, finished)
-        kept = [held_out.add(self.count, of) for held_out, of in zip(self._held_out, finished, strict=True)]
+        self._report_lost_episodes(running.facts.step, finished)
+        kept = self.held_out.add(self.count, finished)
         self.count += 1
-        rewards = self._rewards.start(under_way.decomposer, kept)
-        # By a thread: rewards come when the learning has ended that is under way, and files take a while to be safe.
-        received = ReceivedEvaluation(under_way, finished, kept, rewards)
+        received = Received(running, finished, kept, self._rewards.start(running.decomposers, kept))
         self._recording = self._recorder.submit(self._record, received)
 
-    def settle(self, wait: bool = True) -> None:
-        """Report the evaluation that was received, if one was, and recorded; without `wait`, if it is by now."""
+    def _report(self, wait: bool = True) -> None:
+        """Report the evaluation that the thread records, when it has."""
         if self._recording is None or not (wait or self._recording.done()):
             return
         (rows, failure), self._recording = self._recording.result(), None
@@ -138,11 +131,13 @@ class Evaluations:
             except DiasterError as error:
                 self._reporter.warn(f"TensorBoard's files have to wait for the next evaluation: {error}")
 
-    def _record(self, received: ReceivedEvaluation) -> tuple[list[Row], DiasterError | None]:
-        """Judge and record an evaluation: its rows, and why they could not be written if so."""
-        rows = self._rows(received)
+    def _record(self, received: Received) -> tuple[list[Row], DiasterError | None]:
+        """Judge and write an evaluation: its rows, and why they could not be written if so."""
+        rows, of = self._rows(received), received.of
+        policy = {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(of.policies.tree)}
+        saved = leaf_names(of.decomposers, self._rewards.saved)
         try:
-            self._writer.record(rows, *received.under_way.tensors())
+            self._writer.record(rows, policy, {name: np.ascontiguousarray(leaf) for name, leaf in saved})
         except DiasterError as error:
             return rows, error
         return rows, None
@@ -152,13 +147,12 @@ class Evaluations:
         count: int,
         stride: int,
         warned: bool,
-        episodes: Mapping[int, Sequence[Sequence[EvaluationEpisode]]],
+        kept: Mapping[int, Sequence[Sequence[EvaluationEpisode]]],
         last_rows: Sequence[Row],
     ) -> None:
-        """Go on where a checkpoint was written; `episodes` are those of every seed, by the number of the evaluation."""
+        """Go on where a checkpoint was written; `kept` are the episodes of every seed, by the evaluation's number."""
         self.count, self.warned, self.last_rows = count, warned, last_rows
-        for position, held_out in enumerate(self._held_out):
-            held_out.restore(stride, {number: of[position] for number, of in episodes.items()})
+        self.held_out.restore(stride, kept)
 
     def close(self) -> None:
         """End the processes that evaluate; wait for what is being written."""
@@ -168,29 +162,30 @@ class Evaluations:
         if self._recording is not None and self._recording.exception() is None:
             self._warn_of_unwritten(self._recording.result()[1], "those of the last evaluation are lost")
 
-    def _rows(self, received: ReceivedEvaluation) -> list[Row]:
-        due, rewards = received.under_way.due, received.rewards()
-        metrics = mean_metrics(due.metrics)
+    def _rows(self, received: Received) -> list[Row]:
+        facts, rewards = received.of.facts, received.rewards()
+        metrics = mean_metrics(facts.metrics)
+        is_known = has_step_rewards([item for of_seed in received.kept for item in of_seed])
         return [
             {
-                "step": due.step,
+                "step": facts.step,
                 "seed": seed,
-                "episodes": due.episodes[position],
+                "episodes": facts.episodes[position],
                 **return_statistics(received.finished[position])._asdict(),
-                **diagnose(received.kept[position], rewards[position])._asdict(),
-                "training_return": due.training_returns[position],
+                **diagnose(received.kept[position], rewards[position], is_known)._asdict(),
+                "training_return": facts.training_returns[position],
                 **{name: float(values[position]) for name, values in metrics.items()},
-                "faults": due.faults[position],
+                "faults": facts.faults[position],
             }
             for position, seed in enumerate(self._config.seeds)
         ]
 
-    def _report_lost_episodes(self, end: int, finished: Sequence[Sequence[EvaluationEpisode]]) -> None:
+    def _report_lost_episodes(self, step: int, finished: Sequence[Sequence[EvaluationEpisode]]) -> None:
         wanted = self._config.evaluation.episodes
         for seed, episodes in zip(self._config.seeds, finished, strict=True):
             if len(episodes) < wanted:
                 self._reporter.warn(
-                    f"the evaluation of seed {seed} at step {end} lost {wanted - len(episodes)} of its {wanted} "
+                    f"the evaluation of seed {seed} at step {step} lost {wanted - len(episodes)} of its {wanted} "
                     "episodes to faults of its environment."
                 )
 
@@ -201,21 +196,21 @@ class Evaluations:
             self._reporter.warn(f"results could not be written, {then}: {failure}")
 
     def _warn_of_poor_fit(self, rows: Sequence[Row]) -> None:
-        end = rows[0]["step"]
+        step = rows[0]["step"]
         fits = [row["fit_r2"] for row in rows if row["fit_r2"] == row["fit_r2"]]
-        is_late = end >= LATE * self._config.steps
+        is_late = step >= LATE * self._config.steps
         is_fitted = self._config.method.updates > 0
         if fits and is_fitted and is_late and np.mean(fits) < POOR_FIT and not self.warned:
             self.warned = True
             self._reporter.warn(
-                f"at step {end} the step rewards explain little of the returns (fit_r2 {np.mean(fits):.2f}); "
+                f"at step {step} the step rewards explain little of the returns (fit_r2 {np.mean(fits):.2f}); "
                 "the policy may be following noise. Where episodes are few, fewer decomposer updates "
                 "(--method.updates) keep it from remembering them; where they are many, more may help."
             )
 
 
 def send_to_host(arrays: Sequence[Any]) -> None:
-    """Let arrays set out for the host; who wants to read them there later finds them."""
+    """Let arrays set out for the host; who reads them there later finds them."""
     for array in arrays:
         array.copy_to_host_async()
 

@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from diaster.config import RunConfig, Schedule
 
 
-def chunk_ends(config: RunConfig) -> list[int]:
-    """The steps at which collection and learning meet. The last chunk may be shorter; so may one at the warm-up."""
-    ends = {*range(config.chunk_steps, config.steps, config.chunk_steps), warmup(config), config.steps}
-    return sorted(ends)
+class Chunk(NamedTuple):
+    """The steps of every seed between two exchanges with the learner: collected, then stored, then learnt from."""
+
+    number: int
+    start: int
+    end: int
+
+    @property
+    def n_steps(self) -> int:
+        return self.end - self.start
+
+
+def chunks(config: RunConfig) -> Iterator[Chunk]:
+    """All chunks of a run. The last one may be shorter; so may the one that ends with the warm-up."""
+    size, warm = config.chunk_steps, warmup(config)
+    number = start = 0
+    while start < config.steps:
+        end = min((start // size + 1) * size, config.steps)
+        if start < warm < end:
+            end = warm
+        yield Chunk(number, start, end)
+        number, start = number + 1, end
+
+
+def n_chunks(config: RunConfig) -> int:
+    """How many chunks a run has."""
+    ends_within = warmup(config) % config.chunk_steps != 0 and warmup(config) < config.steps
+    return -(-config.steps // config.chunk_steps) + ends_within
 
 
 def crosses(every: int, before: int, end: int) -> bool:
@@ -16,9 +43,14 @@ def crosses(every: int, before: int, end: int) -> bool:
     return end // every > before // every
 
 
-def updates_due(schedule: Schedule, steps: int) -> int:
-    """How many updates a schedule asks for in so many steps."""
-    return steps * schedule.updates // schedule.every
+def is_evaluated(config: RunConfig, chunk: Chunk) -> bool:
+    """Whether the policies are evaluated when a chunk has been learnt from."""
+    return chunk.end == config.steps or crosses(config.evaluation.every, chunk.start, chunk.end)
+
+
+def updates_due(schedule: Schedule, n_steps: int) -> int:
+    """How many updates a schedule asks for in n steps."""
+    return n_steps * schedule.updates // schedule.every
 
 
 def warmup(config: RunConfig) -> int:

@@ -6,7 +6,9 @@ import pytest
 import toy_envs
 
 from diaster.actors.acting import CATEGORICAL, TANH_GAUSSIAN, HostParameters, HostPolicy
-from diaster.actors.collect import Collector, Handling, Rollout, evaluation_episodes
+from diaster.actors.collector import Collector
+from diaster.actors.evaluation import evaluation_episodes
+from diaster.actors.rollout import Handling, Rollout
 from diaster.envs.making import describe_env, make_env
 from diaster.errors import DiasterError, EnvironmentFault
 from diaster.types import Episode, EvaluationEpisode, Stream, host_random, reset_seed
@@ -218,10 +220,12 @@ def test_the_hidden_rewards_of_an_episode_under_way_are_kept_for_the_next_chunk(
         assert episode.episode_return == pytest.approx(float(episode.hidden_reward.sum()), rel=1e-5)
 
 
-def test_an_environment_that_is_episodic_by_nature_has_no_true_reward(parameters: HostParameters) -> None:
-    items = evaluation_of("ToyEpisodic-v0", parameters)
-    assert [item.true_reward for item in items] == [None, None]
-    assert all(item.episode.episode_return != 0.0 for item in items)
+def test_the_rewards_of_an_environment_that_is_episodic_by_nature_are_at_the_end(
+    parameters: HostParameters,
+) -> None:
+    for item in evaluation_of("ToyEpisodic-v0", parameters):
+        assert not item.true_reward[:-1].any()
+        assert item.true_reward[-1] == np.float32(item.episode.episode_return) != 0.0
 
 
 def test_an_episode_of_one_step_has_its_return_as_true_reward(parameters: HostParameters) -> None:

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diaster.actors import parcels
-from diaster.actors.parcels import SLOTS, Receiver, Sender, make_memory
+from diaster.actors import shared_arrays
+from diaster.actors.shared_arrays import ArrayReceiver, ArraySender, make_memory
 
-Ends = tuple[Sender, list[Receiver]]
+Ends = tuple[ArraySender, list[ArrayReceiver]]
 N = 2  # receivers
 
 
 def connected(handle: int | None) -> Ends:
     lines = [Pipe() for _ in range(N)]
-    sender = Sender([near for near, _ in lines], handle)
-    return sender, [Receiver(far, None if handle is None else os.dup(handle)) for _, far in lines]
+    sender = ArraySender([near for near, _ in lines], handle)
+    return sender, [ArrayReceiver(far, None if handle is None else os.dup(handle)) for _, far in lines]
 
 
 @pytest.fixture(params=["shared", "none"])
@@ -59,8 +59,8 @@ class Line:
     def __init__(self, ends: Ends) -> None:
         self._sender, self._receivers = ends
 
-    def exchange(self, messages: list[Any], n_done: int) -> list[Any]:
-        thread = threading.Thread(target=self._sender.send, args=(messages, n_done))
+    def exchange(self, messages: list[Any]) -> list[Any]:
+        thread = threading.Thread(target=self._sender.send, args=(messages,))
         thread.start()
         received = [receiver.receive() for receiver in self._receivers]
         thread.join()
@@ -74,70 +74,33 @@ def round_of(number: int, size: int = 1000) -> list[dict[str, Any]]:
 def test_messages_arrive_as_they_were_sent(ends: Ends) -> None:
     line = Line(ends)
     for number in range(10):
-        received = line.exchange(round_of(number), number)
+        received = line.exchange(round_of(number))
         assert all(map(same, received, round_of(number)))
 
 
-def test_arrays_stay_as_they_are_until_their_message_is_done_with(ends: Ends) -> None:
-    sender, receivers = ends
-    n = SLOTS + 3  # more than there is room for
-    for number in range(n):
-        sender.send(round_of(number, 50), 0)
-    received = [receivers[0].receive() for _ in range(n)]
-    assert all(same(one, message(10 * number, 50)) for number, one in enumerate(received))
-    sender.send(round_of(99, 50), 1)  # the first is done with, and no other
-    assert all(same(one, message(10 * number, 50)) for number, one in enumerate(received[1:], 1))
-    assert same(receivers[0].receive(), message(990, 50))
-
-
-def test_a_slot_is_used_again_as_soon_as_its_message_is_done_with_and_no_earlier(memory: int) -> None:
-    sender, receivers = connected(memory)
-    line, received = Line((sender, receivers)), []
-    for number in range(4 * SLOTS):  # exactly one too few is done with: the oldest slot is still read
-        received.append(line.exchange(round_of(number, 50), max(0, number - SLOTS)))
-        for earlier in range(max(0, number - SLOTS), number + 1):
-            assert all(map(same, received[earlier], round_of(earlier, 50)))
-    for number in range(4 * SLOTS, 8 * SLOTS):  # and exactly as many as it takes
-        sender.send(round_of(number, 50), number - SLOTS + 1)
-        spans = [receiver._connection.recv()[1] for receiver in receivers]
-        assert all(spans)
-    sender.close()
-
-
 def test_messages_larger_than_the_first_arrive_too(ends: Ends) -> None:
-    line, kept = Line(ends), []
+    line = Line(ends)
     for number, size in enumerate((10, 10, 4000, 4000, 5000, 5000, 20_000, 20_000, 10, 1)):
-        received = line.exchange(round_of(number, size), max(0, number - SLOTS))
-        kept += zip(received, round_of(number, size), strict=True)
-        assert all(same(*pair) for pair in kept[-SLOTS * N :]), "while more room was made"
-
-
-def test_what_is_kept_for_longer_does_not_lie_in_the_memory(ends: Ends) -> None:
-    sender, receivers = ends
-    sender.send(round_of(0), 0, are_passing=False)
-    kept = receivers[1].receive()
-    for number in range(1, 2 * SLOTS):
-        sender.send(round_of(number), number)
-    assert same(kept, message(1))
+        assert all(map(same, line.exchange(round_of(number, size)), round_of(number, size)))
 
 
 def test_only_what_is_no_array_goes_through_the_connection_and_arrays_lie_there_once(memory: int) -> None:
     sender, receivers = connected(memory)
     one = message(0, 100_000)
-    Line((sender, receivers)).exchange([one, one], 0)  # now it is known how much room it takes
-    sender.send([one, one], 1)
+    Line((sender, receivers)).exchange([one, one])  # now it is known how much room it takes
+    sender.send([one, one])
     (body, spans), (_, others) = (receiver._connection.recv() for receiver in receivers)
     assert len(body) < 1000
     assert [end - start for start, end in spans] == [1_200_000, 800_000]
     assert others == spans
-    assert all(start % parcels.ALIGNMENT == 0 for start, _ in spans)
+    assert all(start % shared_arrays.ALIGNMENT == 0 for start, _ in spans)
     sender.close()
 
 
 def test_what_is_received_cannot_be_written_to_where_it_is_shared(memory: int) -> None:
     sender, receivers = connected(memory)
     for _ in range(2):
-        sender.send(round_of(0), 0)
+        sender.send(round_of(0))
     receivers[0].receive()
     with pytest.raises(ValueError, match="read-only"):
         receivers[0].receive()["weights"][0][:] = 1.0
@@ -148,15 +111,15 @@ def test_what_cannot_be_laid_out_goes_through_the_connection(memory: int, monkey
     def refuse(*_: Any) -> None:
         raise OSError(27, "File too large")
 
-    monkeypatch.setattr(parcels.os, "ftruncate", refuse)
+    monkeypatch.setattr(shared_arrays.os, "ftruncate", refuse)
     line = Line(connected(memory))
     for number in range(3):
-        assert all(map(same, line.exchange(round_of(number), number), round_of(number)))
+        assert all(map(same, line.exchange(round_of(number)), round_of(number)))
 
 
 def test_the_memory_never_takes_the_number_of_a_standard_handle(memory: int) -> None:
     script = (
-        "import os; os.close(0); from diaster.actors.parcels import make_memory; handle = make_memory(); "
+        "import os; os.close(0); from diaster.actors.shared_arrays import make_memory; handle = make_memory(); "
         "print(handle > 2, os.path.exists('/proc/self/fd/0'))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -167,11 +130,11 @@ def test_the_memory_never_takes_the_number_of_a_standard_handle(memory: int) -> 
 def test_what_cannot_be_packed_is_an_error_and_not_silence(ends: Ends) -> None:
     sender, _ = ends
     with pytest.raises(TypeError, match="cannot pickle"):
-        sender.send([threading.Lock(), None], 0)
+        sender.send([threading.Lock(), None])
 
 
 def test_a_receiver_that_is_gone_keeps_nothing_from_the_others(ends: Ends) -> None:
     sender, receivers = ends
     receivers[0]._connection.close()
-    sender.send(round_of(7), 0)
+    sender.send(round_of(7))
     assert same(receivers[1].receive(), message(71))
