@@ -7,6 +7,7 @@ loaded in them. Results do not depend on the number of workers.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from functools import partial
@@ -17,7 +18,6 @@ import gymnasium as gym
 
 from diaster.actors.fleet import FleetSpec, Request, SeedEnvs, isolated
 from diaster.actors.rollout import MakeEnv
-from diaster.actors.shared_arrays import ArrayReceiver, ArraySender, make_memory
 from diaster.envs.making import gym_spec, import_modules, make_env
 from diaster.envs.processes import line_to_the_parent, start_child
 from diaster.errors import DiasterError
@@ -29,7 +29,6 @@ class WorkerSetup(NamedTuple):
     env_json: str
     fleet: FleetSpec  # of the worker's own environments
     niceness: int
-    memory: int | None  # the handle of what it shares with the parent
 
 
 class WorkerFleet:
@@ -41,7 +40,6 @@ class WorkerFleet:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._connections: list[Connection] = []
         self._answers: dict[int, Any] = {}  # of each worker that has answered
-        self._sender: ArraySender | None = None
         try:
             self._start_workers(fleet, niceness)
         except BaseException:
@@ -49,11 +47,9 @@ class WorkerFleet:
             raise
 
     def _start_workers(self, fleet: FleetSpec, niceness: int) -> None:
-        memory = make_memory()
-        self._sender = ArraySender(self._connections, memory)
         env_json = gym_spec(fleet.spec.id).to_json()
         for positions in self._positions:
-            process, connection = start_child("diaster.actors.workers", handles=() if memory is None else [memory])
+            process, connection = start_child("diaster.actors.workers")
             self._processes.append(process)
             self._connections.append(connection)
             own = fleet._replace(
@@ -61,13 +57,14 @@ class WorkerFleet:
                 shares=tuple(fleet.shares[position] for position in positions),
                 imports=tuple(fleet.imports),
             )
-            connection.send(WorkerSetup(env_json, own, niceness, memory))
+            connection.send(WorkerSetup(env_json, own, niceness))
 
     def start(self, request: Request) -> None:
-        assert self._sender is not None
         self._answers = {}
-        shares = [[request.of_envs[position] for position in positions] for positions in self._positions]
-        self._sender.send([request._replace(of_envs=share) for share in shares])  # type: ignore[arg-type]
+        for connection, positions in zip(self._connections, self._positions, strict=True):
+            own: list[Any] = [request.of_envs[position] for position in positions]
+            with contextlib.suppress(OSError):  # a worker that is gone: `finish` says so
+                connection.send(request._replace(of_envs=own))
 
     def is_done(self) -> bool:
         self._receive(0.0)
@@ -99,8 +96,6 @@ class WorkerFleet:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        if self._sender is not None:
-            self._sender.close()
 
     def _receive(self, seconds: float | None) -> None:
         """Take the answers that are there; wait for one at most this long."""
@@ -117,11 +112,10 @@ def serve(connection: Connection) -> None:
     """A worker's life: make the environments, answer requests, end when the other side closes."""
     setup: WorkerSetup = connection.recv()
     os.nice(setup.niceness)
-    receiver = ArrayReceiver(connection, setup.memory)
     envs: SeedEnvs | None = None
     try:
         while True:
-            request = receiver.receive()
+            request: Request = connection.recv()
             try:
                 if envs is None:
                     envs = _make_envs(setup.env_json, setup.fleet)
