@@ -117,8 +117,8 @@ def test_runs_that_differ_in_their_seeds_alone_are_one_group_whatever_their_fold
         {"method": "rrd"},
         {"agent": "td3"},
         {"preset": "paper"},
-        {"decomposer": {"head": "final"}},
-        {"learner": {"discount": 0.9}},
+        {"method": {"head": "final"}},
+        {"agent": {"discount": 0.9}},
         {"warmup_steps": 2},
     ],
     ids=str,
@@ -162,7 +162,7 @@ def test_groups_come_in_the_order_of_the_papers_tasks_and_of_the_methods(tmp_pat
         [("Zoo-v0", "rrd"), ("Ant-v5", "dense"), ("Hopper-v5", "rrd"), ("Hopper-v5", "diaster")]
     ):
         make_run(tmp_path / str(number), {0: [1.0]}, env=env, method=method)
-    found = [(group.config.env, group.config.method) for group in groups_in(tmp_path)]
+    found = [(group.config.env, group.config.method.name) for group in groups_in(tmp_path)]
     assert found == [("Hopper-v5", "diaster"), ("Hopper-v5", "rrd"), ("Ant-v5", "dense"), ("Zoo-v0", "rrd")]
 
 
@@ -174,7 +174,7 @@ def test_the_return_up_to_a_step_is_that_of_the_last_evaluation_before_it(tmp_pa
 
 def test_the_plainest_of_a_series_is_the_one_nearest_to_its_preset(tmp_path: Path) -> None:
     for number, settings in enumerate([{}, {"head": "final"}, {"head": "final", "hidden": 8}]):
-        make_run(tmp_path / str(number), {0: [1.0]}, decomposer=settings)
+        make_run(tmp_path / str(number), {0: [1.0]}, method=settings)
     make_run(tmp_path / "paper", {0: [1.0]}, preset="paper")
     kept, left_out = plainest(groups_in(tmp_path))
     assert sorted(group.config.preset for group in kept) == ["default", "paper"]
@@ -197,7 +197,7 @@ def test_a_panel_says_which_seeds_are_missing_and_what_ends_early(tmp_path: Path
     make_run(tmp_path / "a", {0: [1.0] * 3, 1: [1.0] * 3})
     make_run(tmp_path / "b", {0: [1.0] * 2}, method="rrd")
     groups = groups_in(tmp_path)
-    notes = panel_notes(groups, {id(group): group.config.method for group in groups})
+    notes = panel_notes(groups, {id(group): group.config.method.name for group in groups})
     assert notes == [
         Note("rrd on Toy-v0", "seed 1 missing"),
         Note("rrd on Toy-v0", "ends at 200 steps, others there at 300"),
