@@ -129,6 +129,27 @@ def test_runs_that_differ_in_anything_that_matters_are_never_averaged(change: di
     assert [group.returns.shape for group in groups_in(tmp_path)] == [(1, 1), (1, 1)]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"device": "cpu"},
+        {"devices": 2},
+        {"workers": 3},
+        {"checkpoint_every": 0},
+        {"env_retries": 1},
+        {"isolate_envs": True},
+        {"step_seconds": 5.0},
+    ],
+    ids=str,
+)
+def test_how_a_machine_runs_them_does_not_split_a_curve(change: dict, tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {0: [1.0]})
+    make_run(tmp_path / "b", {1: [2.0]}, **change)
+    [group] = groups_in(tmp_path)
+    assert group.returns.tolist() == [[1.0, 2.0]]
+    assert all(changed_settings(run.config) == {} for run in read_results(tmp_path).runs)
+
+
 def test_seeds_of_unequal_length_are_cut_to_what_all_have_and_that_is_said(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {0: [1.0, 2.0, 3.0]})
     make_run(tmp_path / "b", {1: [3.0, 4.0]}, steps=300, done=False)

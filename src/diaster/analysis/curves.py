@@ -29,6 +29,7 @@ NO_MATTER: dict[str, Any] = {
     "seeds": (0,),
     "steps": 1,  # how long it was to be; how far it came is in its table
     "device": "auto",
+    "devices": 1,
     "workers": "auto",
     "checkpoint_every": "auto",
     "env_retries": 0,
