@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from made_runs import make_maze_rollouts, make_rollouts, make_run
 
-from diaster.analysis.curves import read_results
 from diaster.analysis.figures import FIGURES, draw, write_figure
 from diaster.analysis.figures.style import drawing, method_style, panels_across
+from diaster.analysis.results import read_results
 from diaster.config import METHODS
 from diaster.errors import DiasterError
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from diaster.analysis.curves import Note, Results, read_results, sentences
 from diaster.analysis.figures.ablations import draw_cut_points, draw_step_reward
 from diaster.analysis.figures.credit import draw_credit
 from diaster.analysis.figures.heatmap import draw_heatmap
@@ -14,6 +13,8 @@ from diaster.analysis.figures.performance import draw_performance
 from diaster.analysis.figures.proxy_reward import draw_proxy_reward
 from diaster.analysis.figures.style import PAGE, add_caption, check_picture, check_width, drawing, write_picture
 from diaster.analysis.figures.summary import draw_summary
+from diaster.analysis.notes import Note, sentences
+from diaster.analysis.results import Results, read_results
 from diaster.errors import unknown
 
 if TYPE_CHECKING:

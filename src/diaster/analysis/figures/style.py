@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from diaster.analysis.curves import Group, steps_text
+from diaster.analysis.curves import Curve, Series
+from diaster.analysis.notes import steps_text
 from diaster.config import METHODS
 from diaster.errors import DiasterError
 from diaster.rundir.files import write_atomically
@@ -82,9 +83,9 @@ def shade(colour: str, factor: float) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def series_labels(groups: Sequence[Group]) -> dict[tuple[str, str, str], str]:
+def series_labels(curves: Sequence[Curve]) -> dict[Series, str]:
     """A label for each series in a figure: its method, and what else is needed to tell it from the others."""
-    series = list(dict.fromkeys(group.series for group in groups))
+    series = list(dict.fromkeys(curve.series for curve in curves))
     agents = {agent for _, _, agent in series}
     labels = {}
     for method, preset, agent in series:
@@ -95,7 +96,7 @@ def series_labels(groups: Sequence[Group]) -> dict[tuple[str, str, str], str]:
     return labels
 
 
-def series_styles(series: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str, str], Style]:
+def series_styles(series: Sequence[Series]) -> dict[Series, Style]:
     """A style for each series; those of one method share its hue."""
     seen: dict[str, int] = {}
     styles = {}
@@ -105,12 +106,12 @@ def series_styles(series: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str
     return styles
 
 
-def draw_group(axes: Axes, group: Group, style: Style, label: str | None = None) -> None:
+def draw_curve(axes: Axes, curve: Curve, style: Style, label: str | None = None) -> None:
     """Mean and standard error over seeds."""
-    marks = max(1, len(group.steps) // 6)  # a few, for those who see no colour
+    marks = max(1, len(curve.steps) // 6)  # a few, for those who see no colour
     axes.plot(
-        group.steps,
-        group.mean,
+        curve.steps,
+        curve.mean,
         color=style.colour,
         linestyle=style.line,
         marker=style.marker,
@@ -119,9 +120,9 @@ def draw_group(axes: Axes, group: Group, style: Style, label: str | None = None)
         markeredgewidth=0,
         label=label,
     )
-    if group.returns.shape[1] > 1:
+    if curve.returns.shape[1] > 1:
         axes.fill_between(
-            group.steps, group.mean - group.error, group.mean + group.error, color=style.colour, alpha=0.2, linewidth=0
+            curve.steps, curve.mean - curve.error, curve.mean + curve.error, color=style.colour, alpha=0.2, linewidth=0
         )
 
 

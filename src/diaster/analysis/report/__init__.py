@@ -19,18 +19,15 @@ import numpy as np
 
 from diaster import __version__
 from diaster.analysis.curves import (
-    Group,
-    Results,
+    Curve,
+    Series,
     by_task,
     changed_settings,
-    group_runs,
-    method_order,
+    curves_in,
     panel_notes,
     plainest,
-    read_results,
-    sentences,
+    series_order,
     settings_text,
-    steps_text,
 )
 from diaster.analysis.figures import FIGURES, draw
 from diaster.analysis.figures.style import (
@@ -42,7 +39,9 @@ from diaster.analysis.figures.style import (
     series_labels,
     series_styles,
 )
+from diaster.analysis.notes import sentences, steps_text
 from diaster.analysis.report.command import train_command
+from diaster.analysis.results import Results, read_results
 from diaster.errors import DiasterError
 from diaster.rundir.files import write_atomically
 
@@ -68,9 +67,9 @@ def check_page(out: Path) -> None:
 
 def page_html(results: Results) -> tuple[str, list[str]]:
     """The page, and a line for each figure that could not be drawn."""
-    groups = group_runs(results)
-    kept = [group for of_task in by_task(groups).values() for group in plainest(of_task)[0]]
-    labels = series_labels(groups)
+    curves = curves_in(results)
+    kept = [curve for of_task in by_task(curves).values() for curve in plainest(of_task)[0]]
+    labels = series_labels(curves)
     figures, left_out = _figures(results)
     script, style = (_resource(name) for name in ("page.js", "page.css"))
     title = f"{results.path.resolve().name or results.path}: runs"
@@ -78,14 +77,14 @@ def page_html(results: Results) -> tuple[str, list[str]]:
         f"default-src 'none'; img-src data:; script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'"
     )
     body = [
-        f"<header><h1>{_text(title)}</h1><p>{_overview(groups)}</p></header>",
-        _notes(results, groups, labels),
+        f"<header><h1>{_text(title)}</h1><p>{_overview(curves)}</p></header>",
+        _notes(results, curves, labels),
         _returns_table(kept, labels),
-        _curves_section(groups, kept, labels),
+        _curves_section(curves, kept, labels),
         "<section><h2>Figures</h2>",
         *figures,
         "</section>",
-        _runs_section(groups, labels),
+        _runs_section(curves, labels),
         f"<footer>diaster {_text(__version__)}, <code>diaster report {_text(_quoted(results.path))}</code></footer>",
     ]
     head = (
@@ -94,7 +93,7 @@ def page_html(results: Results) -> tuple[str, list[str]]:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{_text(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
     )
-    data = _json(_curves(groups, kept, labels))
+    data = _json(_curves(curves, kept, labels))
     body += [f'<script type="application/json" id="curves-data">{data}</script>', f"<script>{script}</script>"]
     return head + "\n".join(body) + "\n</body>\n</html>\n", left_out
 
@@ -127,21 +126,21 @@ def _mean_and_error(mean: float, error: float | None) -> str:
     return " ± ".join(f"{value:,.{digits}f}" for value in values).replace("-", "−")
 
 
-def _overview(groups: list[Group]) -> str:
-    tasks, methods = ({getattr(group, name) for group in groups} for name in ("task", "series"))
-    n_runs = sum(len(group.seeds) for group in groups)
+def _overview(curves: list[Curve]) -> str:
+    tasks, methods = ({getattr(curve, name) for curve in curves} for name in ("task", "series"))
+    n_runs = sum(len(curve.seeds) for curve in curves)
     return (
-        f"{n_runs} seed{'s' * (n_runs > 1)} of {len(groups)} setting{'s' * (len(groups) > 1)}: "
+        f"{n_runs} seed{'s' * (n_runs > 1)} of {len(curves)} setting{'s' * (len(curves) > 1)}: "
         f"{len(methods)} method{'s' * (len(methods) > 1)} on {len(tasks)} task{'s' * (len(tasks) > 1)}. "
         "Learnt from one number per episode, but for <code>dense</code>, the reference."
     )
 
 
-def _notes(results: Results, groups: list[Group], labels: dict[tuple[str, str, str], str]) -> str:
+def _notes(results: Results, curves: list[Curve], labels: dict[Series, str]) -> str:
     """What is missing, before anything is shown."""
     notes = list(results.notes)
-    for of_task in by_task(groups).values():
-        notes += panel_notes(of_task, {id(group): _name(group, labels) for group in of_task})
+    for of_task in by_task(curves).values():
+        notes += panel_notes(of_task, [_name(curve, labels) for curve in of_task])
     lines = sentences(notes, most_subjects=12)
     if not lines:
         return ""
@@ -149,29 +148,29 @@ def _notes(results: Results, groups: list[Group], labels: dict[tuple[str, str, s
     return f'<section class="notes"><h2>What is missing</h2><ul>{items}</ul></section>'
 
 
-def _name(group: Group, labels: dict[tuple[str, str, str], str]) -> str:
+def _name(curve: Curve, labels: dict[Series, str]) -> str:
     """The label of a curve; its settings too where they are not the preset's."""
-    changed = settings_text(changed_settings(group.config), most=4)
-    return f"{labels[group.series]}, {changed}" if changed else labels[group.series]
+    changed = settings_text(changed_settings(curve.config), most=4)
+    return f"{labels[curve.series]}, {changed}" if changed else labels[curve.series]
 
 
-def _final(group: Group) -> str:
-    return _mean_and_error(float(group.mean[-1]), float(group.error[-1]) if len(group.seeds) > 1 else None)
+def _final(curve: Curve) -> str:
+    return _mean_and_error(float(curve.mean[-1]), float(curve.error[-1]) if len(curve.seeds) > 1 else None)
 
 
-def _returns_table(groups: list[Group], labels: dict[tuple[str, str, str], str]) -> str:
+def _returns_table(curves: list[Curve], labels: dict[Series, str]) -> str:
     """Tasks by methods: the last evaluation that all seeds have."""
-    series = sorted({group.series for group in groups}, key=lambda one: (method_order(one[0]), one[1:]))
+    series = sorted({curve.series for curve in curves}, key=series_order)
     rows = []
-    for task, of_task in by_task(groups).items():
+    for task, of_task in by_task(curves).items():
         cells = []
         for one in series:
-            group = next((group for group in of_task if group.series == one), None)
-            if group is None:
+            curve = next((curve for curve in of_task if curve.series == one), None)
+            if curve is None:
                 cells.append("<td>–</td>")
                 continue
-            base = f"{len(group.seeds)} seed{'s' * (len(group.seeds) > 1)}, {steps_text(float(group.steps[-1]))}"
-            cells.append(f"<td>{_text(_final(group))}<small>{_text(base)}</small></td>")
+            base = f"{len(curve.seeds)} seed{'s' * (len(curve.seeds) > 1)}, {steps_text(float(curve.steps[-1]))}"
+            cells.append(f"<td>{_text(_final(curve))}<small>{_text(base)}</small></td>")
         rows.append(f"<tr><th scope='row'>{_text(task.title)}</th>{''.join(cells)}</tr>")
     heads = "".join(f"<th scope='col'>{_text(labels[one])}</th>" for one in series)
     return (
@@ -182,8 +181,8 @@ def _returns_table(groups: list[Group], labels: dict[tuple[str, str, str], str])
     )
 
 
-def _curves_section(groups: list[Group], kept: list[Group], labels: dict[tuple[str, str, str], str]) -> str:
-    others = len(groups) - len(kept)
+def _curves_section(curves: list[Curve], kept: list[Curve], labels: dict[Series, str]) -> str:
+    others = len(curves) - len(kept)
     hint = (
         f"<label><input type='checkbox' id='all-settings'> also {others} with changed settings</label>"
         if others
@@ -199,9 +198,9 @@ def _curves_section(groups: list[Group], kept: list[Group], labels: dict[tuple[s
     )
 
 
-def _curves(groups: list[Group], kept: list[Group], labels: dict[tuple[str, str, str], str]) -> dict[str, Any]:
+def _curves(curves: list[Curve], kept: list[Curve], labels: dict[Series, str]) -> dict[str, Any]:
     """What the script draws."""
-    series = sorted({group.series for group in groups}, key=lambda one: (method_order(one[0]), one[1:]))
+    series = sorted({curve.series for curve in curves}, key=series_order)
     dashes = {one: style.line for one, style in series_styles(series).items()}
     return {
         "series": [{"name": labels[one], "method": one[0], "dash": _dash(dashes[one], True)} for one in series],
@@ -210,18 +209,18 @@ def _curves(groups: list[Group], kept: list[Group], labels: dict[tuple[str, str,
                 "title": task.title,
                 "curves": [
                     {
-                        "name": _name(group, labels),
-                        "series": labels[group.series],
-                        "method": group.config.method.name,
-                        "dash": _dash(dashes[group.series], any(group is one for one in kept)),
-                        "plain": any(group is one for one in kept),
-                        "seeds": len(group.seeds),
-                        **_points(group),
+                        "name": _name(curve, labels),
+                        "series": labels[curve.series],
+                        "method": curve.method,
+                        "dash": _dash(dashes[curve.series], any(curve is one for one in kept)),
+                        "plain": any(curve is one for one in kept),
+                        "seeds": len(curve.seeds),
+                        **_points(curve),
                     }
-                    for group in of_task
+                    for curve in of_task
                 ],
             }
-            for task, of_task in by_task(groups).items()
+            for task, of_task in by_task(curves).items()
         ],
     }
 
@@ -234,13 +233,13 @@ def _dash(line: Any, is_plain: bool) -> str:
     return "" if line == "-" else " ".join(str(2 * part) for part in line[1])
 
 
-def _points(group: Group) -> dict[str, list[float]]:
+def _points(curve: Curve) -> dict[str, list[float]]:
     """The curve, thinned to what a screen can show; its last point is always there."""
-    places = np.unique(np.linspace(0, len(group.steps) - 1, min(MOST_POINTS, len(group.steps))).round().astype(int))
+    places = np.unique(np.linspace(0, len(curve.steps) - 1, min(MOST_POINTS, len(curve.steps))).round().astype(int))
     return {
-        "steps": group.steps[places].tolist(),
-        "mean": [float(f"{value:.6g}") for value in group.mean[places]],
-        "error": [float(f"{value:.4g}") for value in group.error[places]],
+        "steps": curve.steps[places].tolist(),
+        "mean": [float(f"{value:.6g}") for value in curve.mean[places]],
+        "error": [float(f"{value:.4g}") for value in curve.error[places]],
     }
 
 
@@ -272,16 +271,16 @@ def _picture(name: str, results: Results, width: float) -> tuple[str, list[str]]
         return f"data:image/png;base64,{base64.b64encode(picture_bytes(figure, '.png')).decode()}", lines
 
 
-def _runs_section(groups: list[Group], labels: dict[tuple[str, str, str], str]) -> str:
+def _runs_section(curves: list[Curve], labels: dict[Series, str]) -> str:
     """Every setting with the command that made it."""
     rows = []
-    for group in groups:
-        state = "; ".join(group.notes) or "complete"
-        command = train_command(group.config, group.seeds)
+    for curve in curves:
+        state = "; ".join(curve.notes) or "complete"
+        command = train_command(curve.config, curve.seeds)
         rows.append(
-            f"<details><summary><b>{_text(group.task.title)}</b> {_text(_name(group, labels))} "
-            f"<span>{_text(_final(group))}</span></summary>"
-            f"<p>seeds {_text(', '.join(map(str, group.seeds)))}; {_text(steps_text(float(group.steps[-1])))} steps; "
+            f"<details><summary><b>{_text(curve.task.title)}</b> {_text(_name(curve, labels))} "
+            f"<span>{_text(_final(curve))}</span></summary>"
+            f"<p>seeds {_text(', '.join(map(str, curve.seeds)))}; {_text(steps_text(float(curve.steps[-1])))} steps; "
             f"{_text(state)}</p><pre><code>{_text(command)}</code></pre></details>"
         )
     return (
