@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from diaster.analysis.notes import Note
 from diaster.config import RunConfig
 from diaster.errors import DiasterError
-from diaster.rundir.files import MissingFileError, damaged, is_file
+from diaster.rundir.files import damaged, is_file
 from diaster.rundir.records import CONFIG, DONE, PROGRESS, Table, read_config, read_progress
 
 MOST_LEVELS = 4  # folders below the one that is named
@@ -48,7 +48,9 @@ def read_results(path: Path) -> Results:
         name = str(folder.relative_to(path)) if folder != path else folder.name
         try:
             found = _read_run(folder)
-        except MissingFileError:
+        except DiasterError:
+            if is_file(folder / CONFIG):
+                raise
             continue  # a run that fails early removes its directory
         if found is None:
             notes.append(Note(name, "has no evaluation yet"))
