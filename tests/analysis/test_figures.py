@@ -190,7 +190,7 @@ def test_cut_points_have_a_row_per_head_and_the_papers_name_for_the_largest(resu
     assert {"Hopper-v5\nhead = final", "Hopper-v5\nhead = cumulative", "m = 0", "m = 1", "m = T−1"} <= set(words)
     text = captions(results, "cut-points")
     assert "m = 5, 10, 100: no runs." in text
-    assert "PointMaze_UMaze-v3: not shown beside the paper's tasks." in text
+    assert "PointMaze_UMaze-v3: not shown together with the paper's tasks." in text
 
 
 def test_cut_points_with_other_settings_are_not_mixed_in(tmp_path: Path) -> None:

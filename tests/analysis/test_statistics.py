@@ -40,7 +40,7 @@ def test_the_probability_of_improvement_is_the_mean_over_tasks_of_won_pairs_with
 
 
 def test_an_interval_is_stratified_draws_stay_in_their_task() -> None:
-    # Each task has one value alone, so that every draw is the same.
+    # All runs of a task have the same value, so that every draw is the same.
     low, high = bootstrap_interval(interquartile_mean, scores([1.0, 1.0], [3.0, 3.0]), resamples=50)
     assert (float(low), float(high)) == (2.0, 2.0)
 

@@ -1,4 +1,4 @@
-"""Run directories as far as figures need them: written with the project's own writers, nothing trained."""
+"""Run directories for figures and reports, written with the project's own writers; nothing is trained."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -56,7 +56,7 @@ def make_run(
 
 
 def curves(env: str, quality: float, seeds: int, n: int, random: np.random.Generator) -> dict[int, list[float]]:
-    """Learning curves of no meaning that look like some."""
+    """Made-up learning curves."""
     time = np.linspace(0.0, 1.0, n)
     found = {}
     for seed in range(seeds):
@@ -117,7 +117,7 @@ def make_run_with_nets(path: Path, env: str) -> Path:
 
 
 def make_rollouts(path: Path, lengths: Sequence[int] = (40, 60, 50), **changes: Any) -> Rollouts:
-    """A recording of no meaning in a run directory; nets are made up where there are none."""
+    """A made-up recording in a run directory; nets are made up where there are none."""
     for name in (POLICY, DECOMPOSER):
         if not (path / name).exists():
             (path / name).write_bytes(name.encode())
@@ -148,7 +148,7 @@ U_MAZE = np.array([[1, 1, 1, 1, 1], [1, 0, 0, 0, 1], [1, 1, 1, 0, 1], [1, 0, 0, 
 
 
 def make_maze_rollouts(path: Path, clarity: float, episodes: int = 40, length: int = 100) -> Rollouts:
-    """Walks of no meaning through the U-shaped maze, with rewards that grow near the goal."""
+    """Made-up walks through the U-shaped maze, with rewards that grow near the goal."""
     random = np.random.default_rng(1)
     way = np.array([(-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)], float)
     positions, rewards = [], []

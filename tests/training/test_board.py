@@ -72,7 +72,7 @@ def test_what_cannot_be_written_waits_and_half_a_record_is_taken_back(tmp_path: 
 
 
 def test_a_disk_that_fills_up_within_a_record_loses_no_number(tmp_path: Path) -> None:
-    resource = pytest.importorskip("resource", reason="the size of files can be limited on Unix alone")
+    resource = pytest.importorskip("resource", reason="only Unix can limit the size of files")
     board = Board(tmp_path)
     board.add([row(10, fit_r2=0.5)])
     [file] = (tmp_path / BOARD).iterdir()

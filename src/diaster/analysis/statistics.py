@@ -42,19 +42,19 @@ def probability_of_improvement(first: Scores, second: Scores) -> NDArray[np.floa
 def bootstrap_interval(
     estimate: Callable[..., NDArray[np.float64]], *samples: Scores, resamples: int = RESAMPLES
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lower and upper end of the percentile interval, where the runs of each task are drawn anew (stratified).
+    """Lower and upper end of the percentile interval, with the runs of each task resampled (stratified).
 
     `scipy.stats.bootstrap` refuses tasks with a single run. The estimate gets all draws at once.  # [resamples, runs]
     """
     random = np.random.default_rng(0)  # the same results give the same picture
-    draws = [[_drawn_anew(sample, random) for sample in samples] for _ in range(resamples)]
+    draws = [[_resampled(sample, random) for sample in samples] for _ in range(resamples)]
     stacked = [[np.stack(of_task) for of_task in zip(*sample, strict=True)] for sample in zip(*draws, strict=True)]
     outside = 100 * (1 - CONFIDENCE) / 2
     low, high = np.percentile(estimate(*stacked), [outside, 100 - outside], axis=0)
     return np.asarray(low), np.asarray(high)
 
 
-def _drawn_anew(scores: Scores, random: np.random.Generator) -> Scores:
+def _resampled(scores: Scores, random: np.random.Generator) -> Scores:
     return [of_task[random.integers(len(of_task), size=len(of_task))] for of_task in scores]
 
 

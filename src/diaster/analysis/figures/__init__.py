@@ -1,4 +1,4 @@
-"""Every figure by name, from recorded files alone: `diaster figure NAME RESULTS -o FILE`."""
+"""Every figure by name, drawn from the files of runs only: `diaster figure NAME RESULTS -o FILE`."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Drawing(NamedTuple):
-    """What there is to draw, in a line, and how."""
+    """A figure: one line of help, and the function that draws it."""
 
     help: str
     draw: Callable[[Results, float], tuple[Figure, list[str], list[Note]]]
-    """From results and a width in inches: the figure, what its caption begins with, and what it has to admit."""
+    """From results and a width in inches: the figure, the first lines of its caption, notes on what it leaves out."""
 
 
 FIGURES = {
@@ -41,7 +41,7 @@ FIGURES = {
 
 
 def draw(name: str, results: Results, width: float = PAGE) -> tuple[Figure, list[str]]:
-    """A figure with its caption, and all lines of that; called inside of `drawing`."""
+    """A figure with its caption, and the lines of the caption; to be called inside `drawing`."""
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
     figure, caption, notes = FIGURES[name].draw(results, width)

@@ -73,7 +73,7 @@ def draw_cut_points(results: Results, width: float) -> tuple[Figure, list[str], 
 
 
 def cut_styles(labels: Sequence[str]) -> dict[str, Style]:
-    """Dark to light with m; the ends of the scale are taken whatever is between."""
+    """Dark to light with m; both ends of the scale are always used."""
     places = [round(n * (len(SEQUENCE) - 1) / max(1, len(labels) - 1)) for n in range(len(labels))]
     lines = {"0": (0, (1, 1)), "T−1": (0, (5, 1, 1, 1))}
     return {
@@ -106,16 +106,16 @@ def draw_step_reward(results: Results, width: float) -> tuple[Figure, list[str],
 
 
 def papers_tasks(curves: Sequence[Curve]) -> tuple[list[Curve], list[Note]]:
-    """Those on the paper's tasks, where there are any; else all."""
+    """The curves on the paper's tasks; all curves where there are none."""
     kept = [curve for curve in curves if curve.config.env in PAPER_TASKS] or list(curves)
     others = dict.fromkeys(curve.task.title for curve in curves if not any(curve is one for one in kept))
-    return kept, [Note(name, "not shown beside the paper's tasks") for name in others]
+    return kept, [Note(name, "not shown together with the paper's tasks") for name in others]
 
 
 def one_background(
     curves: Sequence[Curve], value: Callable[[RunConfig], Hashable], neutral: dict[str, Any]
 ) -> tuple[list[Curve], list[Curve]]:
-    """Curves that have all settings in common but the one that is compared: in each task the most frequent ones."""
+    """Curves with the same settings except the one that is compared; in each task the most frequent settings."""
     kept: list[Curve] = []
     for of_task in by_task(curves).values():
         counts = Counter(_background(curve.config, neutral) for curve in of_task)
@@ -130,7 +130,7 @@ def one_background(
 
 def _background(config: RunConfig, neutral: dict[str, Any]) -> RunConfig:
     method = dataclasses.replace(config.method, **neutral)
-    # A preset is a name for settings; these are compared themselves.
+    # A preset is only a name for settings; the settings themselves are compared.
     return dataclasses.replace(config, **NO_MATTER, preset="", method=method)
 
 
@@ -159,7 +159,7 @@ def _prefixed(prefix: str, styles: dict[str, Style]) -> dict[str, Style]:
 def _grid(
     rows: dict[str, list[Curve]], label: Callable[[RunConfig], str], styles: dict[str, Style], width: float
 ) -> tuple[Figure, list[Note]]:
-    """A row of panels for each name (several, where they do not fit side by side), one task in each panel."""
+    """A row of panels for each name (several where they do not fit in one), one task in each panel."""
     tasks = list(by_task([curve for curves in rows.values() for curve in curves]))
     across = panels_across(len(tasks), width)
     lines = [

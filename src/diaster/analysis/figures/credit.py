@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def draw_credit(results: Results, width: float) -> tuple[Figure, list[str], list[Note]]:
-    """The first recorded episode of the first run that has one, best with frames and true rewards."""
+    """The first recorded episode of a run; a run with frames and true rewards is preferred."""
     curve, path, recorded = _chosen(results)
     steps = recorded.steps_of(0)
     proxy, true = recorded.step_reward[steps], recorded.true_reward[steps]
@@ -77,7 +77,7 @@ def draw_credit(results: Results, width: float) -> tuple[Figure, list[str], list
 
 
 def _frames_shown(n: int, width: float) -> list[int]:
-    """Which frames, from the first to the last: as many as can be made out."""
+    """The frames to show, from the first to the last: as many as can be recognised at this width."""
     most = max(2, int(width / 0.8))
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(int)).tolist() if n else []
 

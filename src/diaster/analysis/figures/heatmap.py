@@ -71,7 +71,7 @@ def draw_heatmap(results: Results, width: float) -> tuple[Figure, list[str], lis
 
 
 def _curves(results: Results) -> tuple[list[Curve], list[Note]]:
-    """Diaster with cut points in the maze of the paper, else in any: one background, in the order of m."""
+    """Diaster with cut points in the paper's maze, else in any maze; settings alike, ordered by m."""
     tasks = by_task(curve for curve in curves_in(results) if n_cuts(curve.config) is not None)
     mazes = {task: curves for task, curves in tasks.items() if "Maze" in task.env}
     best = next((task for task in mazes if task.env.startswith("PointMaze_UMaze")), next(iter(mazes), None))
@@ -86,10 +86,10 @@ def _curves(results: Results) -> tuple[list[Curve], list[Note]]:
 
 
 def future_rewards(recorded: list[Rollouts], maze: Maze, window: int, horizon: int) -> NDArray[np.float64]:
-    """The mean of Σ r̂ over the following steps, for every bin of the map; NaN where nobody was.  # [rows, columns]
+    """The mean of Σ r̂ over the following steps, for every bin of the map; NaN where no step was.  # [rows, columns]
 
-    All sums have the same number of steps, so that late visits do not count less than early ones. Only where an
-    episode has ended before its time is there nothing to follow.
+    All sums have the same number of steps, so that late visits count as much as early ones. Only after the early
+    end of an episode nothing is added.
     """
     rows, columns = (side * BINS_PER_CELL for side in maze.walls.shape)
     left, right, bottom, top = maze.extent
@@ -110,7 +110,7 @@ def future_rewards(recorded: list[Rollouts], maze: Maze, window: int, horizon: i
 
 
 def normalised(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """From 0 to 1; all the same is 0.5."""
+    """Scaled to 0 … 1; constant values become 0.5."""
     known = values[~np.isnan(values)]
     if not len(known) or known.max() - known.min() <= 1e-12:
         return np.where(np.isnan(values), values, 0.5)

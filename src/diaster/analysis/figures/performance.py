@@ -77,7 +77,7 @@ def draw_performance(results: Results, width: float) -> tuple[Figure, list[str],
     notes += [Note(task.title, "not shown, one method with changed settings") for task in every if task not in panels]
     for one in series:
         lacking = [task for task, (kept, _) in chosen.items() if one not in {curve.series for curve in kept}]
-        if len(lacking) <= len(chosen) / 2:  # what few tasks have is a matter of its own, not missing elsewhere
+        if len(lacking) <= len(chosen) / 2:  # a method on few tasks is not missing on the others
             notes += [Note(f"{labels[one]} on {task.title}", "no runs") for task in lacking]
     notes += _settings_notes(shown, labels)
     left_out = sum(len(others) for _, others in chosen.values())
@@ -87,14 +87,14 @@ def draw_performance(results: Results, width: float) -> tuple[Figure, list[str],
 
 
 def _is_compared(task: TaskKey, curves: Sequence[Curve]) -> bool:
-    """Not where a single method was run with other settings than its preset's alone: that is another experiment."""
+    """False where a single method was run only with changed settings: that is another experiment."""
     if task.env in PAPER_TASKS or len({curve.series for curve in curves}) > 1:
         return True
     return any(not changed_settings(curve.config) for curve in curves)
 
 
 def _settings_notes(curves: Sequence[Curve], labels: dict[Series, str]) -> list[Note]:
-    """A curve whose settings are others than those of its method elsewhere says so."""
+    """A note for each curve whose settings differ from those of its method on other tasks."""
     notes = []
     for series, label in labels.items():
         mine = [(curve, settings_text(changed_settings(curve.config))) for curve in curves if curve.series == series]

@@ -80,7 +80,7 @@ Panel = tuple[Curve, NDArray[np.float64], NDArray[np.float64], NDArray[np.float6
 
 
 def _panels(results: Results) -> tuple[list[Panel], list[Note]]:
-    """For each robot of the paper (else each that there is): the motion of all recorded steps, and their rewards."""
+    """Motion and rewards of all recorded steps, for each of the paper's robots; for all robots if those are missing."""
     tasks = by_task(curves_in(results))
     wanted = {task: curves for task, curves in tasks.items() if robot(task) in PAPER_ROBOTS} or tasks
     panels: list[Panel] = []

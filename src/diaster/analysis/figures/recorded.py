@@ -12,17 +12,17 @@ from diaster.rundir.recordings import ROLLOUTS, Rollouts, read_rollouts
 
 
 def recordings(curve: Curve) -> list[tuple[Path, Rollouts]]:
-    """The recording of each run that has one; what is damaged or of other nets is an error, not left out."""
+    """The recording of each run that has one; a recording that is damaged or of other nets is an error."""
     return [(path, read_rollouts(path)) for path in curve.paths if is_file(path / ROLLOUTS)]
 
 
 def is_recorded(curve: Curve) -> bool:
-    """Whether any of its runs has a recording, unread."""
+    """Whether any of its runs has a recording; none is read."""
     return any(is_file(path / ROLLOUTS) for path in curve.paths)
 
 
 def unrecorded_notes(curves: Sequence[Curve]) -> list[Note]:
-    """Runs of which nothing was recorded."""
+    """A note for each curve without a recording."""
     return [
         Note(f"{curve.method} on {curve.task.title}", f"nothing recorded ('diaster record {_name(curve)}')")
         for curve in curves

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_SUBSETS = 1000  # of tasks to compare methods on: far more than results have reason to differ in
+MOST_SUBSETS = 1000  # of tasks to compare methods on; real results need far fewer
 
 
 class Summary(NamedTuple):
-    """Final returns in units of the mean final return of `dense`, for methods that have all of the tasks."""
+    """Final returns in units of the mean final return of `dense`, for methods that have all tasks."""
 
     tasks: list[TaskKey]
     scores: dict[Series, list[NDArray[np.float64]]]
@@ -70,13 +70,13 @@ def summarise(results: Results) -> Summary:
                 Note(task.title, "left out, the return of dense is not above 0 and there is no fraction of it")
             )
             continue
-        admitted = panel_notes(kept, [labels[curve.series] for curve in kept])
-        notes += [note for note in admitted if not note.text.startswith("ends at")]  # all are measured at one step
+        stated = panel_notes(kept, [labels[curve.series] for curve in kept])
+        notes += [note for note in stated if not note.text.startswith("ends at")]  # all are measured at one step
         scores[task] = {curve.series: curve.until(last) / unit for curve in kept}
     if not scores:
         raise DiasterError(
-            f"no task in '{results.path}' has runs of dense (with a return above 0) beside others; "
-            "train it with --method dense, which every fraction is one of."
+            f"no task in '{results.path}' has runs of dense (with a return above 0) together with others; "
+            "train it with --method dense, the unit of every fraction."
         )
     series, tasks = largest_block({one: {t for t in scores if one in scores[t]} for one in labels}, list(scores))
     notes += [Note(labels[one], "left out, it lacks tasks that others have") for one in labels if one not in series]
@@ -86,7 +86,7 @@ def summarise(results: Results) -> Summary:
 
 
 def largest_block(tasks_of: dict[Series, set[TaskKey]], order: list[TaskKey]) -> tuple[list[Series], list[TaskKey]]:
-    """Methods and tasks of which every pair has runs: as many pairs as can be had, `dense` among the methods."""
+    """Methods and tasks of which every pair has runs: the choice with the most pairs. `dense` has all tasks."""
     subsets = {frozenset(tasks) for tasks in tasks_of.values() if tasks}
     while len(subsets) <= MOST_SUBSETS:
         more = {first & second for first in subsets for second in subsets if first & second} - subsets
@@ -163,7 +163,7 @@ def _draw_profiles(axes: Axes, summary: Summary, styles: dict[Series, Style]) ->
 
 
 def _draw_chances(axes: Axes, summary: Summary, styles: dict[Series, Style]) -> None:
-    """How likely a run of the first method beats one of each other."""
+    """How likely a run of the first method beats one of each other method."""
     first, *others = summary.scores
     for row, one in enumerate(others):
         pair = summary.scores[first], summary.scores[one]

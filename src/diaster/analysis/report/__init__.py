@@ -12,7 +12,6 @@ from importlib.resources import files
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
 
 from diaster.analysis.figures.style import check_picture
 from diaster.analysis.report.content import page_content
@@ -50,8 +49,7 @@ def page_html(results: Results) -> tuple[str, list[str]]:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
     page = environment.from_string(_resource("page.html"))
-    # Of all that goes in, these two alone are markup.
-    return page.render(content._asdict(), policy=policy, script=Markup(script), style=Markup(style)), left_out
+    return page.render(content._asdict(), policy=policy, script=script, style=style), left_out
 
 
 def _resource(name: str) -> str:
