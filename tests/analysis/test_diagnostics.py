@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from diaster.analysis.diagnostics import HeldOut, diagnose, pearson, return_statistics
+from diaster.analysis.diagnostics import diagnose, has_step_rewards, pearson, return_statistics
 from diaster.types import Episode, EvaluationEpisode
 
 
@@ -110,41 +110,28 @@ def test_pearson_is_numpys_correlation():
     assert pearson(x, y) == pytest.approx(np.corrcoef(x, y)[0, 1])
 
 
-def test_held_out_episodes_are_spread_over_the_whole_run_and_hold_the_newest() -> None:
-    def numbered(value: int) -> EvaluationEpisode:
-        return EvaluationEpisode(Episode(np.zeros((2, 1)), np.zeros((1, 1)), float(value), True), None)
-
-    held_out, kept = HeldOut(10), []
-    for evaluation in range(100):
-        kept = held_out.add(evaluation, [numbered(evaluation)])
-        assert len(kept) <= 10
-        assert kept[-1].episode.episode_return == evaluation
-    assert [item.episode.episode_return for item in kept] == [0, 16, 32, 48, 64, 80, 96, 99]
-
-
-def test_one_evaluation_is_kept_whole_even_where_it_is_larger_than_the_room() -> None:
-    episode = EvaluationEpisode(Episode(np.zeros((2, 1)), np.zeros((1, 1)), 1.0, True), None)
-    held_out = HeldOut(7)
-    assert len(held_out.add(0, [episode] * 5)) == 5
-    assert len(held_out.add(1, [episode] * 5)) == 5
-    assert len(HeldOut(2).add(0, [episode] * 5)) == 5
-
-
 def test_a_constant_side_has_no_correlation_also_where_its_mean_is_rounded():
     assert math.isnan(pearson(np.arange(1000.0), np.full(1000, 0.1, np.float32)))
 
 
-def test_what_is_held_out_goes_on_after_it_was_restored() -> None:
-    def numbered(number: int) -> EvaluationEpisode:
-        return EvaluationEpisode(Episode(np.zeros((2, 1)), np.zeros((1, 1)), float(number), True), None)
+def test_an_environment_that_pays_at_the_end_of_every_episode_has_no_step_rewards():
+    assert not has_step_rewards([episode([0.0, 0.0, 5.0]), episode([0.0, 2.0]), episode([0.0, 0.0])])
+    assert not has_step_rewards([episode([0.0, 5.0]), episode([3.0])]), "an episode of one step tells nothing"
 
-    one, other = HeldOut(10), HeldOut(10)
-    for evaluation in range(45):
-        one.add(evaluation, [numbered(evaluation)])
-    other.restore(one.stride, {number: [numbered(number)] for number in reversed(one.evaluations)})
-    for evaluation in range(45, 90):
-        kept = [
-            [item.episode.episode_return for item in held_out.add(evaluation, [numbered(evaluation)])]
-            for held_out in (one, other)
-        ]
-        assert kept[0] == kept[1]
+
+def test_sparse_step_rewards_are_known_also_of_an_episode_that_was_paid_at_its_end_by_chance():
+    by_chance, other = episode([0.0, 0.0, 5.0]), episode([1.0, 0.0, 0.0])
+    assert has_step_rewards([by_chance, other])
+    r_hat = rewards([0.0, 0.0, 5.0], [1.0, 0.0, 0.0])
+    is_known = has_step_rewards([by_chance, other])
+    assert diagnose([by_chance], r_hat[:1], is_known).reward_correlation == pytest.approx(1.0)
+
+
+def test_rewards_that_are_all_zero_or_single_say_nothing_against_step_rewards():
+    assert has_step_rewards([episode([0.0, 0.0])])
+    assert has_step_rewards([episode([7.0])])
+    assert has_step_rewards([])
+
+
+def test_there_is_no_correlation_with_rewards_that_an_environment_does_not_have():
+    assert math.isnan(diagnose(THREE, rewards([1.0, 2.0], [0.0, 0.0, 3.0, 3.0], [12.0]), is_known=False).reward_correlation)

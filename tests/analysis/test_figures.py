@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from made_runs import make_maze_rollouts, make_rollouts, make_run
 
-from diaster.analysis.curves import read_results
 from diaster.analysis.figures import FIGURES, draw, write_figure
-from diaster.analysis.figures.style import METHOD_COLOURS, METHOD_MARKERS, drawing, method_style, panels_across
+from diaster.analysis.figures.style import drawing, method_style, panels_across
+from diaster.analysis.results import read_results
 from diaster.config import METHODS
 from diaster.errors import DiasterError
 
@@ -26,10 +26,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
             make_rollouts(run, frames=np.zeros((6, 8, 8, 3), np.uint8), frame_step=np.arange(6))
     for m in (0, 1, 999):
         for head in ("final", "cumulative"):
-            make_run(root / f"{head}{m}", curve, env="Hopper-v5", decomposer={**CUTS, "head": head, "n_cuts": m})
-    make_run(root / "without", curve, env="Hopper-v5", decomposer={"reward_source": "difference"})
+            make_run(root / f"{head}{m}", curve, env="Hopper-v5", method={**CUTS, "head": head, "n_cuts": m})
+    make_run(root / "without", curve, env="Hopper-v5", method={"reward_source": "difference"})
     for m in (0, 10, 99):
-        run = make_run(root / f"m{m}", curve, env="PointMaze_UMaze-v3", horizon=100, decomposer={**CUTS, "n_cuts": m})
+        run = make_run(root / f"m{m}", curve, env="PointMaze_UMaze-v3", horizon=100, method={**CUTS, "n_cuts": m})
         make_maze_rollouts(run, 1.0, episodes=6)
     return root
 
@@ -172,7 +172,7 @@ def test_performance_says_which_method_lacks_a_task_that_it_has_elsewhere(tmp_pa
 def test_a_method_with_other_settings_on_one_task_says_so(tmp_path: Path) -> None:
     for number, env in enumerate(("Hopper-v5", "Ant-v5", "Swimmer-v5")):
         settings = {"head": "final"} if env == "Ant-v5" else {}
-        make_run(tmp_path / str(number), {0: [1.0]}, env=env, decomposer=settings)
+        make_run(tmp_path / str(number), {0: [1.0]}, env=env, method=settings)
     assert "diaster on Ant-v5: with head = final, unlike elsewhere." in captions(tmp_path, "performance")
 
 
@@ -190,13 +190,13 @@ def test_cut_points_have_a_row_per_head_and_the_papers_name_for_the_largest(resu
     assert {"Hopper-v5\nhead = final", "Hopper-v5\nhead = cumulative", "m = 0", "m = 1", "m = T−1"} <= set(words)
     text = captions(results, "cut-points")
     assert "m = 5, 10, 100: no runs." in text
-    assert "PointMaze_UMaze-v3: not shown beside the paper's tasks." in text
+    assert "PointMaze_UMaze-v3: not shown together with the paper's tasks." in text
 
 
 def test_cut_points_with_other_settings_are_not_mixed_in(tmp_path: Path) -> None:
     for m in (0, 1):
-        make_run(tmp_path / str(m), {0: [1.0]}, env="Hopper-v5", decomposer={**CUTS, "n_cuts": m})
-    make_run(tmp_path / "odd", {0: [1.0]}, env="Hopper-v5", decomposer={**CUTS, "n_cuts": 5, "hidden": 8})
+        make_run(tmp_path / str(m), {0: [1.0]}, env="Hopper-v5", method={**CUTS, "n_cuts": m})
+    make_run(tmp_path / "odd", {0: [1.0]}, env="Hopper-v5", method={**CUTS, "n_cuts": 5, "hidden": 8})
     words = words_in(tmp_path, "cut-points")
     assert "m = 0" in words and "m = 5" not in words
     assert "further runs with other settings are not shown" in captions(tmp_path, "cut-points")
@@ -204,7 +204,7 @@ def test_cut_points_with_other_settings_are_not_mixed_in(tmp_path: Path) -> None
 
 def test_the_step_reward_is_compared_with_its_twin_alone(results: Path, tmp_path: Path) -> None:
     assert {"with r̂", "without r̂ (differences alone)"} <= set(words_in(results, "step-reward"))
-    make_run(tmp_path / "a", {0: [1.0]}, env="Hopper-v5", decomposer={"reward_source": "difference", "hidden": 8})
+    make_run(tmp_path / "a", {0: [1.0]}, env="Hopper-v5", method={"reward_source": "difference", "hidden": 8})
     make_run(tmp_path / "b", {0: [1.0]}, env="Hopper-v5")
     assert "with r̂ on Hopper-v5: no runs." in captions(tmp_path, "step-reward")
 
@@ -250,8 +250,8 @@ def test_credit_shows_frames_where_there_are_any_and_says_where_there_are_none(r
 
 
 def test_every_method_has_a_colour_and_a_marker_of_its_own() -> None:
-    assert METHOD_COLOURS.keys() == METHOD_MARKERS.keys() == METHODS.keys()
-    assert len(set(METHOD_COLOURS.values())) == len(set(METHOD_MARKERS.values())) == len(METHODS)
+    assert len({method.colour for method in METHODS.values()}) == len(METHODS)
+    assert len({method.marker for method in METHODS.values()}) == len(METHODS)
 
 
 def test_a_further_curve_of_a_method_keeps_its_hue_and_dashes_are_the_references() -> None:

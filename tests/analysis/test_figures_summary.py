@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from made_runs import make_run
 
-from diaster.analysis.curves import Task, read_results
+from diaster.analysis.curves import TaskKey
 from diaster.analysis.figures.summary import largest_block, summarise
+from diaster.analysis.results import read_results
 from diaster.errors import DiasterError
 
 
@@ -60,7 +61,7 @@ def test_methods_are_compared_on_the_same_tasks_alone_and_what_that_costs_is_sai
 
 
 def test_the_largest_block_has_as_many_pairs_as_can_be_had() -> None:
-    a, b, c = (Task(name, 10) for name in "abc")
+    a, b, c = (TaskKey(name, 10) for name in "abc")
     x, y, z = (("m", name, "s") for name in "xyz")
     assert largest_block({x: {a, b, c}, y: {a, b}, z: {a, b}}, [a, b, c]) == ([x, y, z], [a, b])
     assert largest_block({x: {a, b, c}, y: {a}, z: {b}}, [a, b, c]) == ([x], [a, b, c])

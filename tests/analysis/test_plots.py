@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 from made_runs import make_run
 
-from diaster.analysis.plots import Curve, learning_curve, plot_learning_curves, terminal_curve
+from diaster.analysis.curves import Curve
+from diaster.analysis.plots import curve_label, learning_curve, plot_learning_curves, terminal_curve
+from diaster.config import build_config
 from diaster.errors import DiasterError
 
 
 def curve_of(*mean: float) -> Curve:
-    means = np.array(mean)
-    return Curve("label", "Toy-v0", 100 * np.arange(1, len(mean) + 1), means, 0 * means, means[:, None])
+    steps, returns = 100 * np.arange(1, len(mean) + 1), np.array(mean)[:, None]
+    return Curve(build_config(env="Toy-v0"), (0,), steps, returns, (), ())
 
 
 def refusal(paths: list[Path], out: Path) -> str:
@@ -36,19 +38,20 @@ def svg_text(paths: list[Path], out: Path) -> str:
 
 def test_a_curve_is_the_mean_over_seeds_with_its_standard_error(tmp_path: Path) -> None:
     curve = learning_curve(make_run(tmp_path / "run", {3: [1.0, 10.0], 1: [2.0, 10.0], 8: [6.0, 10.0]}))
-    assert curve.env == "Toy-v0"
+    assert curve.config.env == "Toy-v0"
     assert curve.steps.tolist() == [100, 200]
     assert curve.mean.tolist() == [3.0, 10.0]
     # deviations −2, −1, 3: variance 14 / 2, standard error √(7 / 3)
     np.testing.assert_allclose(curve.error, [np.sqrt(7 / 3), 0.0])
-    assert curve.of_seeds.tolist() == [[1.0, 2.0, 6.0], [10.0, 10.0, 10.0]]
-    assert curve.label == "diaster (default), 3 seeds"
+    assert curve.seeds == (1, 3, 8)
+    assert curve.returns.tolist() == [[2.0, 1.0, 6.0], [10.0, 10.0, 10.0]]
+    assert curve_label(curve) == "diaster (default), 3 seeds"
 
 
 def test_one_seed_has_no_error(tmp_path: Path) -> None:
     curve = learning_curve(make_run(tmp_path / "run", {3: [1.0, 2.0]}, preset="paper"))
     assert (curve.mean.tolist(), curve.error.tolist()) == ([1.0, 2.0], [0.0, 0.0])
-    assert curve.label == "diaster (paper), 1 seed"
+    assert curve_label(curve) == "diaster (paper), 1 seed"
 
 
 def test_seeds_of_unequal_length_are_cut_to_the_common_part(tmp_path: Path) -> None:
@@ -98,12 +101,12 @@ def test_the_upper_reference_is_dashed_and_labelled_as_what_it_is(tmp_path: Path
     dense = make_run(tmp_path / "dense", returns, method="dense")
     without = svg_text(methods, tmp_path / "without.svg")
     assert "stroke-dasharray" not in without and "reference" not in without
-    beside = svg_text([*methods, dense], tmp_path / "beside.svg")
+    together = svg_text([*methods, dense], tmp_path / "together.svg")
     # Its mean, its two seeds and its line in the legend, and no other.
-    assert beside.count("stroke-dasharray") == 4
-    assert "dense (upper reference: sees the hidden rewards), 2 seeds" in beside
-    assert "uniform (default), 2 seeds" in beside
-    assert "learnt from one number per episode" in beside
+    assert together.count("stroke-dasharray") == 4
+    assert "dense (upper reference: sees the hidden rewards), 2 seeds" in together
+    assert "uniform (default), 2 seeds" in together
+    assert "learnt from one number per episode" in together
 
 
 def test_a_picture_of_the_upper_reference_alone_does_not_claim_episodic_feedback(tmp_path: Path) -> None:

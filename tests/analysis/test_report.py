@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import shlex
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from made_runs import make_run
 
 from diaster.analysis.figures import FIGURES
 from diaster.analysis.report import write_page
+from diaster.config import METHODS
 from diaster.errors import DiasterError
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&-v0"
+FOLDER = "<i>runs'\"&"
 VOID = {"meta", "input", "source", "img", "br", "link"}
 
 
@@ -49,9 +52,9 @@ class Page(HTMLParser):
 def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     root = tmp_path_factory.mktemp("page")
     for method in ("diaster", "rrd", "dense"):
-        make_run(root / "runs" / method, {0: [1.0, 2.0], 1: [2.0, 4.0]}, env="Hopper-v5", method=method)
-    make_run(root / "runs" / "evil", {0: [1.0] * 2000}, every=1, env=EVIL, method="rrd", done=False, steps=9999)
-    left_out = write_page(root / "runs", root / "report.html")
+        make_run(root / FOLDER / method, {0: [1.0, 2.0], 1: [2.0, 4.0]}, env="Hopper-v5", method=method)
+    make_run(root / FOLDER / "evil", {0: [1.0] * 2000}, every=1, env=EVIL, method="rrd", done=False, steps=9999)
+    left_out = write_page(root / FOLDER, root / "report.html")
     assert [line.partition(":")[0] for line in left_out] == [
         "proxy-reward", "heatmap", "cut-points", "step-reward", "credit",
     ]  # fmt: skip
@@ -91,6 +94,18 @@ def test_hostile_names_are_text_and_nothing_else(page: Page, text: str) -> None:
     assert all("onerror" not in attributes for attributes in page.all("img"))
     assert EVIL[:40] in "".join(page.texts)
     assert "alert(1)</script>" not in text
+
+
+def test_the_name_of_a_folder_is_text_in_the_title_and_in_commands(page: Page) -> None:
+    assert page.all("i") == []
+    assert page.texts.count(f"{FOLDER}: runs") == 2  # the title and the heading
+    assert sum(shlex.quote(FOLDER)[1:] in text for text in page.texts) >= 2
+
+
+def test_a_method_has_the_colour_that_it_has_in_figures(page: Page) -> None:
+    style = page.scripts[0]
+    for name, method in METHODS.items():
+        assert f".{name} {{ --c: var(--{name}, {method.colour}); }}" in style
 
 
 def data_of(page: Page) -> dict:

@@ -32,10 +32,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},
     "resolved": {"horizon": 200, "warmup_steps": 300, "seeds": (0, 1, 2)},
     "one seed": {"seeds": (7,)},
-    "flags": {"isolate_envs": True, "imports": ("a.b", "c"), "decomposer": {"normalize_inputs": False}},
-    "paper": {"preset": "paper", "decomposer": {"n_cuts": 5, "head": "cumulative"}},
-    "numbers": {"decomposer": {"return_scale": 2.5, "variance_penalty": 1e-05}, "learner": {"learning_rate": 1e-4}},
-    "others": {"method": "rrd", "agent": "td3", "decomposer": {"unbiased": True}, "learner": {"policy_every": 3}},
+    "flags": {"isolate_envs": True, "imports": ("a.b", "c"), "method": {"normalize_inputs": False}},
+    "paper": {"preset": "paper", "method": {"n_cuts": 5, "head": "cumulative"}},
+    "numbers": {"method": {"return_scale": 2.5, "variance_penalty": 1e-05}, "agent": {"learning_rate": 1e-4}},
+    "others": {"method": {"name": "rrd", "unbiased": True}, "agent": {"name": "td3", "policy_every": 3}},
     "hostile": {"env": "a b; rm -rf $HOME '\"-v0"},
 }
 

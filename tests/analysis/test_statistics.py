@@ -40,7 +40,7 @@ def test_the_probability_of_improvement_is_the_mean_over_tasks_of_won_pairs_with
 
 
 def test_an_interval_is_stratified_draws_stay_in_their_task() -> None:
-    # Each task has one value alone, so that every draw is the same.
+    # All runs of a task have the same value, so that every draw is the same.
     low, high = bootstrap_interval(interquartile_mean, scores([1.0, 1.0], [3.0, 3.0]), resamples=50)
     assert (float(low), float(high)) == (2.0, 2.0)
 
@@ -49,7 +49,7 @@ def test_an_interval_covers_the_mean_about_as_often_as_it_says() -> None:
     random, covered = np.random.default_rng(3), 0
     for _ in range(40):
         sample = [random.normal(size=30)]
-        low, high = bootstrap_interval(lambda drawn: float(drawn[0].mean()), sample, resamples=200)
+        low, high = bootstrap_interval(lambda drawn: drawn[0].mean(axis=-1), sample, resamples=200)
         covered += bool(low <= 0.0 <= high)
     assert 33 <= covered <= 40
 
@@ -71,3 +71,8 @@ def test_spearman_gives_equal_values_their_mean_rank() -> None:
     # Ranks 1.5, 1.5, 3, 4 and 3, 1.5, 1.5, 4: products of deviations −0.5 + 1 − 0.5 + 2.25, squares 4.5 each.
     assert spearman(x, y) == pytest.approx(2.25 / 4.5)
     assert np.isnan(spearman(x, np.ones(4))) and np.isnan(spearman(x[:1], y[:1]))
+
+
+def test_scipy_is_not_loaded_before_it_is_needed(python) -> None:  # type: ignore[no-untyped-def]
+    code = "import diaster.analysis.diagnostics, diaster.analysis.figures, sys; print('scipy' in sys.modules)"
+    assert python("-c", code).stdout == "False\n"

@@ -1,4 +1,4 @@
-"""Run directories as far as figures need them: written with the project's own writers, nothing trained."""
+"""Run directories for figures and reports, written with the project's own writers; nothing is trained."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ TOP = dict(zip(PAPER_TASKS, (1000.0, 3300.0, 45.0, 4200.0, 3900.0, 5200.0, 160_0
 def make_run(
     path: Path, returns: Mapping[int, Sequence[float]], every: int = 100, done: bool = True, **settings: Any
 ) -> Path:
-    """Seed → returns, evaluated every so many steps."""
+    """Seed → returns, evaluated at every multiple of `every` steps."""
     path.mkdir(parents=True)
     settings = {"env": "Toy-v0", "seeds": tuple(returns) or (0,), "horizon": 1000, **settings}
     longest = max(map(len, returns.values()), default=0)
@@ -56,7 +56,7 @@ def make_run(
 
 
 def curves(env: str, quality: float, seeds: int, n: int, random: np.random.Generator) -> dict[int, list[float]]:
-    """Learning curves of no meaning that look like some."""
+    """Made-up learning curves."""
     time = np.linspace(0.0, 1.0, n)
     found = {}
     for seed in range(seeds):
@@ -80,9 +80,9 @@ def make_everything(root: Path, seeds: int = 5, n: int = 40) -> Path:
             for m, quality in ((0, 0.2), (1, 0.9), (5, 0.85), (10, 0.7), (100, 0.5), (999, 0.3)):
                 settings = {"head": head, "segments": "all", "n_cuts": m}
                 found = curves(env, quality, seeds, n, random)
-                make_run(root / f"{env}-{head}-{m}", found, every, env=env, decomposer=settings)
+                make_run(root / f"{env}-{head}-{m}", found, every, env=env, method=settings)
         without = {"reward_source": "difference"}
-        make_run(root / f"{env}-without", curves(env, 0.5, seeds, n, random), every, env=env, decomposer=without)
+        make_run(root / f"{env}-without", curves(env, 0.5, seeds, n, random), every, env=env, method=without)
     return root
 
 
@@ -97,7 +97,7 @@ def make_run_with_nets(path: Path, env: str) -> Path:
     from diaster.envs.making import describe_env, make_env
     from diaster.nn.trees import is_recorded, leaf_names
 
-    small: dict[str, Any] = {"decomposer": {"hidden": 4}, "learner": {"hidden": 4}, "imports": ("toy_envs",)}
+    small: dict[str, Any] = {"method": {"hidden": 4}, "agent": {"hidden": 4}, "imports": ("toy_envs",)}
     make_run(path, {3: [1.0, 2.0], 8: [2.0, 3.0]}, env=env, horizon=toy_envs.HORIZON, **small)
     config = read_config(path)
     spec = describe_env(make_env(env, toy_envs.HORIZON), env, toy_envs.HORIZON)
@@ -117,7 +117,7 @@ def make_run_with_nets(path: Path, env: str) -> Path:
 
 
 def make_rollouts(path: Path, lengths: Sequence[int] = (40, 60, 50), **changes: Any) -> Rollouts:
-    """A recording of no meaning in a run directory; nets are made up where there are none."""
+    """A made-up recording in a run directory; nets are made up where there are none."""
     for name in (POLICY, DECOMPOSER):
         if not (path / name).exists():
             (path / name).write_bytes(name.encode())
@@ -148,7 +148,7 @@ U_MAZE = np.array([[1, 1, 1, 1, 1], [1, 0, 0, 0, 1], [1, 1, 1, 0, 1], [1, 0, 0, 
 
 
 def make_maze_rollouts(path: Path, clarity: float, episodes: int = 40, length: int = 100) -> Rollouts:
-    """Walks of no meaning through the U-shaped maze, with rewards that grow near the goal."""
+    """Made-up walks through the U-shaped maze, with rewards that grow near the goal."""
     random = np.random.default_rng(1)
     way = np.array([(-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1)], float)
     positions, rewards = [], []

@@ -69,3 +69,20 @@ def test_what_cannot_be_written_waits_and_half_a_record_is_taken_back(tmp_path: 
         half.write(b"\x07\x00\x00")
     board.add([row(30, fit_r2=0.75)])
     assert [step for step, _, _ in numbers_in(tmp_path)] == [10, 20, 30]
+
+
+def test_a_disk_that_fills_up_within_a_record_loses_no_number(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource", reason="only Unix can limit the size of files")
+    board = Board(tmp_path)
+    board.add([row(10, fit_r2=0.5)])
+    [file] = (tmp_path / BOARD).iterdir()
+    before, limits = file.stat().st_size, resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (before + 20, limits[1]))
+    try:
+        with pytest.raises(DiasterError, match="cannot be written: "):
+            board.add([row(20, fit_r2=0.6)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert file.stat().st_size == before + 20
+    board.add([row(30, fit_r2=0.75)])
+    assert [step for step, _, _ in numbers_in(tmp_path)] == [10, 20, 30]

@@ -1,13 +1,12 @@
-"""A folder of runs, put together into curves: settings decide what belongs together, never the names of folders.
+"""Learning curves from runs: settings decide which runs belong to one curve, never the names of folders.
 
-A curve averages runs that differ in their seeds alone, over the evaluations that all of them have. What that leaves
-out (seeds, evaluations, whole runs) is said in notes, which every figure carries in its caption.
+A curve averages runs that differ only in their seeds, over the evaluations that all of them have. What it leaves out
+(seeds, evaluations, whole runs) is stated in notes, which every figure carries in its caption.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,20 +14,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from diaster.analysis.notes import Note, seeds_text, steps_text
+from diaster.analysis.results import RecordedRun, Results
 from diaster.config import METHODS, PAPER_TASKS, RunConfig, combine
 from diaster.errors import DiasterError, printable
-from diaster.rundir.files import MissingFileError, damaged, is_file
-from diaster.rundir.records import CONFIG, DONE, PROGRESS, Table, read_config, read_progress
 
-MOST_LEVELS = 4  # folders below the one that is named
-MOST_FOLDERS = 100_000
 LONGEST_TITLE = 40
-LARGEST = 1e100  # the squares of much larger returns overflow
-# What a machine needs to know and what a result does not depend on (up to rounding).
+# Settings that do not change a result (up to rounding), with a common value: runs that differ in them share a curve.
 NO_MATTER: dict[str, Any] = {
     "seeds": (0,),
-    "steps": 1,  # how long it was to be; how far it came is in its table
+    "steps": 1,  # the planned length; how far a run came is in its table
     "device": "auto",
+    "devices": 1,
     "workers": "auto",
     "checkpoint_every": "auto",
     "env_retries": 0,
@@ -36,51 +33,27 @@ NO_MATTER: dict[str, Any] = {
     "step_seconds": 60.0,
 }
 UNRESOLVED = ("horizon", "warmup_steps", "imports")  # written as numbers where the settings had `auto`
+Series = tuple[str, str, str]  # method, preset and agent: what a legend tells apart
 
 
-class Note(NamedTuple):
-    """What a reader of a figure has to know: of whom, and what."""
-
-    subject: str
-    text: str
-
-
-class Task(NamedTuple):
-    """What runs have to have in common to be compared."""
+class TaskKey(NamedTuple):
+    """The environment and horizon that runs must share to be compared."""
 
     env: str
     horizon: int | str
 
     @property
     def title(self) -> str:
-        """The environment; its horizon too where it is not the usual one. Names of any length are kept short."""
+        """The environment, with its horizon where that is not the usual one; long names are cut."""
         usual = PAPER_TASKS[self.env].horizon if self.env in PAPER_TASKS else self.horizon
         name = printable(self.env if len(self.env) <= LONGEST_TITLE else f"{self.env[:LONGEST_TITLE]}…")
         return name if self.horizon == usual else f"{name}, T = {self.horizon}"
 
 
-class RecordedRun(NamedTuple):
-    """A run directory with at least one evaluation."""
+class Curve(NamedTuple):
+    """The learning curve of runs that differ only in their seeds, over the evaluations that all of them have."""
 
-    path: Path
-    config: RunConfig
-    evaluations: dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]
-    """Of each seed: steps, and the return at each of them."""
-    is_done: bool
-
-
-class Results(NamedTuple):
-    """All runs below a folder, and a note for each that has nothing to show yet."""
-
-    path: Path
-    runs: tuple[RecordedRun, ...]
-    notes: tuple[Note, ...]
-
-
-class Group(NamedTuple):
-    """Runs that differ in their seeds alone, over the evaluations that all of them have."""
-
-    config: RunConfig  # of the first; seeds are those below
+    config: RunConfig  # of the first run; the seeds are those below
     seeds: tuple[int, ...]
     steps: NDArray[np.int64]  # [E]
     returns: NDArray[np.float64]  # [E, S]
@@ -88,13 +61,16 @@ class Group(NamedTuple):
     notes: tuple[str, ...]
 
     @property
-    def task(self) -> Task:
-        return Task(self.config.env, self.config.horizon)
+    def method(self) -> str:
+        return self.config.method.name
 
     @property
-    def series(self) -> tuple[str, str, str]:
-        """Method, preset and agent: what a legend tells apart."""
-        return self.config.method.name, self.config.preset, self.config.agent.name
+    def task(self) -> TaskKey:
+        return TaskKey(self.config.env, self.config.horizon)
+
+    @property
+    def series(self) -> Series:
+        return self.method, self.config.preset, self.config.agent.name
 
     @property
     def mean(self) -> NDArray[np.float64]:
@@ -114,87 +90,17 @@ class Group(NamedTuple):
         return np.asarray(self.returns[np.searchsorted(self.steps, step, side="right") - 1], np.float64)
 
 
-def read_results(path: Path) -> Results:
-    """Every run below a folder, or the run that it is."""
-    if not path.is_dir():
-        raise DiasterError(f"'{path}' is no folder; give one that holds run directories, or a run directory.")
-    runs, notes = [], []
-    for folder in run_directories(path):
-        name = str(folder.relative_to(path)) if folder != path else folder.name
-        try:
-            found = _read_run(folder)
-        except MissingFileError:
-            continue  # a run that failed early takes its directory back
-        if found is None:
-            notes.append(Note(name, "has no evaluation yet"))
-        else:
-            runs.append(found)
-    if not runs and notes:
-        raise DiasterError(f"no run in '{path}' has an evaluation yet; try again when a first one is done.")
-    if not runs:
-        raise DiasterError(f"'{path}' holds no runs; give a folder that 'diaster train --out' has written into.")
-    return Results(path, tuple(runs), tuple(notes))
-
-
-def run_directories(path: Path) -> list[Path]:
-    """The folders with a configuration, in order; links are not followed, and a run holds no other run."""
-    found, ahead, seen = [], [(path, 0)], 0
-    while ahead:
-        folder, level = ahead.pop()
-        seen += 1
-        if seen > MOST_FOLDERS:
-            raise DiasterError(f"'{path}' has more than {MOST_FOLDERS:,} folders below it; name the one with the runs.")
-        if is_file(folder / CONFIG):
-            found.append(folder)
-        elif level < MOST_LEVELS:
-            try:
-                with os.scandir(folder) as entries:
-                    ahead += [(folder / item.name, level + 1) for item in entries if item.is_dir(follow_symlinks=False)]
-            except FileNotFoundError:
-                continue  # gone meanwhile
-            except OSError as error:
-                raise DiasterError(f"'{folder}' cannot be read: {error.strerror}; check its permissions.") from None
-    return sorted(found)
-
-
-def _read_run(path: Path) -> RecordedRun | None:
-    config = read_config(path)
-    if not is_file(path / PROGRESS):
-        return None
-    evaluations = seed_evaluations(path, config, read_progress(path))
-    return RecordedRun(path, config, evaluations, is_file(path / DONE)) if evaluations else None
-
-
-def seed_evaluations(
-    path: Path, config: RunConfig, table: Table
-) -> dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]:
-    """Steps and returns of each seed in a table, if they can be what a run has written."""
-    strange = set(table["seed"].tolist()) - set(config.seeds)
-    if strange:
-        raise damaged(path / PROGRESS, f"it has the seed {min(strange)}, which the run's configuration has not")
-    found = {}
-    for seed in dict.fromkeys(table["seed"].tolist()):
-        rows = table.where(seed=seed)
-        steps, returns = rows["step"], rows["return_mean"]
-        if not (np.abs(returns) <= LARGEST).all():
-            raise damaged(path / PROGRESS, f"it has returns that are no numbers, or beyond ±{LARGEST:g}")
-        if (np.diff(steps) <= 0).any():
-            raise damaged(path / PROGRESS, f"the evaluations of seed {seed} are not one after the other")
-        found[seed] = (steps, returns)
-    return found
-
-
-def group_runs(results: Results) -> list[Group]:
-    """One group for all runs that differ in their seeds alone; in the order of tasks, methods and settings."""
+def curves_in(results: Results) -> list[Curve]:
+    """One curve for all runs that differ only in their seeds; ordered by task, method and settings."""
     alike: dict[RunConfig, list[RecordedRun]] = {}
     for run in results.runs:
         alike.setdefault(dataclasses.replace(run.config, **NO_MATTER), []).append(run)
-    groups = [_group(runs) for runs in alike.values()]
-    return sorted(groups, key=lambda group: (task_order(group.task), method_order(group.config.method.name)))
+    curves = [curve_of(runs) for runs in alike.values()]
+    return sorted(curves, key=lambda curve: (task_order(curve.task), method_order(curve.method)))
 
 
-def _group(runs: Sequence[RecordedRun]) -> Group:
-    """The evaluations that all seeds have."""
+def curve_of(runs: Sequence[RecordedRun]) -> Curve:
+    """The curve of runs with the same settings."""
     chosen: dict[int, tuple[RecordedRun, NDArray[np.int64], NDArray[np.float64]]] = {}
     notes = []
     for run in runs:
@@ -225,28 +131,28 @@ def _group(runs: Sequence[RecordedRun]) -> Group:
         which = "" if len(unfinished) == len(seeds) else f" ({seeds_text(unfinished)})"
         notes.append(f"unfinished{which}: {steps_text(float(common[-1]))} of {planned} steps")
     paths = tuple(dict.fromkeys(run.path for run in used))
-    return Group(used[0].config, seeds, common, returns, paths, tuple(dict.fromkeys(notes)))
+    return Curve(used[0].config, seeds, common, returns, paths, tuple(dict.fromkeys(notes)))
 
 
-def by_task(groups: Iterable[Group]) -> dict[Task, list[Group]]:
-    """Groups that may share a panel."""
-    found: dict[Task, list[Group]] = {}
-    for group in groups:
-        found.setdefault(group.task, []).append(group)
+def by_task(curves: Iterable[Curve]) -> dict[TaskKey, list[Curve]]:
+    """Curves that may share a panel."""
+    found: dict[TaskKey, list[Curve]] = {}
+    for curve in curves:
+        found.setdefault(curve.task, []).append(curve)
     return found
 
 
-def plainest(groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
-    """Of each series the group that is nearest to its preset, and those that are left out for it."""
-    of_series: dict[tuple[str, str, str], list[Group]] = {}
-    for group in groups:
-        of_series.setdefault(group.series, []).append(group)
-    kept = [min(alike, key=lambda group: len(changed_settings(group.config))) for alike in of_series.values()]
-    return kept, [group for group in groups if not any(group is one for one in kept)]
+def plainest(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
+    """Of each series the curve that is nearest to its preset, and the others."""
+    of_series: dict[Series, list[Curve]] = {}
+    for curve in curves:
+        of_series.setdefault(curve.series, []).append(curve)
+    kept = [min(alike, key=lambda curve: len(changed_settings(curve.config))) for alike in of_series.values()]
+    return kept, [curve for curve in curves if not any(curve is one for one in kept)]
 
 
 def changed_settings(config: RunConfig) -> dict[str, Any]:
-    """What a run sets otherwise than its preset, by dotted names; what does not matter to its result is left out."""
+    """The settings that differ from those of the preset, by dotted names, without those that change no result."""
     given = {"env": config.env, "method": config.method.name, "agent": config.agent.name}
     usual = flat(combine(config.preset, {}, "", given))
     return {
@@ -270,19 +176,19 @@ def settings_text(changed: dict[str, Any], most: int = 3) -> str:
     return ", ".join(named[:most]) + (" …" if len(named) > most else "")
 
 
-def panel_notes(groups: Sequence[Group], label: dict[int, str]) -> list[Note]:
-    """What is missing in a panel: what its groups say of themselves, and what the others have and they lack."""
-    every = sorted({seed for group in groups for seed in group.seeds})
-    furthest = max((int(group.steps[-1]) for group in groups), default=0)
+def panel_notes(curves: Sequence[Curve], labels: Sequence[str]) -> list[Note]:
+    """What is missing in a panel: the notes of its curves, and what some of them lack and others have."""
+    every = sorted({seed for curve in curves for seed in curve.seeds})
+    furthest = max((int(curve.steps[-1]) for curve in curves), default=0)
     notes = []
-    for group in groups:
-        subject = f"{label[id(group)]} on {group.task.title}"
-        notes += [Note(subject, text) for text in group.notes]
-        missing = [seed for seed in every if seed not in group.seeds]
+    for curve, label in zip(curves, labels, strict=True):
+        subject = f"{label} on {curve.task.title}"
+        notes += [Note(subject, text) for text in curve.notes]
+        missing = [seed for seed in every if seed not in curve.seeds]
         if missing:
             notes.append(Note(subject, f"{seeds_text(missing)} missing"))
-        if group.steps[-1] < furthest and not any(text.startswith("unfinished") for text in group.notes):
-            last, far = (steps_text(float(step)) for step in (group.steps[-1], furthest))
+        if curve.steps[-1] < furthest and not any(text.startswith("unfinished") for text in curve.notes):
+            last, far = (steps_text(float(step)) for step in (curve.steps[-1], furthest))
             notes.append(Note(subject, f"ends at {last} steps, others there at {far}"))
     return notes
 
@@ -292,38 +198,17 @@ def left_out_note(n: int) -> Note:
     return Note(f"{n} further curve{'s' * (n > 1)}", "other settings than the plainest of their method, not shown")
 
 
-def sentences(notes: Iterable[Note], most_subjects: int = 4) -> list[str]:
-    """Notes as lines; those that say the same are one."""
-    subjects: dict[str, list[str]] = {}
-    for note in notes:
-        if note.subject not in subjects.setdefault(note.text, []):
-            subjects[note.text].append(note.subject)
-    lines = []
-    for text, names in subjects.items():
-        more = f" and {len(names) - most_subjects} more" if len(names) > most_subjects else ""
-        lines.append(f"{', '.join(names[:most_subjects])}{more}: {text}.")
-    return lines
-
-
-def task_order(task: Task) -> tuple[int, str, str]:
+def task_order(task: TaskKey) -> tuple[int, str, str]:
     """The paper's tasks in its order, then others by name."""
     known = list(PAPER_TASKS)
     return (known.index(task.env) if task.env in known else len(known), task.env, str(task.horizon).zfill(10))
 
 
 def method_order(method: str) -> int:
-    """Where a method stands in every legend and table."""
+    """The place of a method in every legend and table."""
     return list(METHODS).index(method)
 
 
-def seeds_text(seeds: Sequence[int]) -> str:
-    """Seeds by number, not endlessly many."""
-    shown = ", ".join(map(str, seeds[:5])) + (", …" if len(seeds) > 5 else "")
-    return f"seed{'s' * (len(seeds) > 1)} {shown}"
-
-
-def steps_text(steps: float) -> str:
-    """A number of steps, short."""
-    if steps >= 1e6:
-        return f"{steps / 1e6:g} M"
-    return f"{steps / 1e3:g} k" if steps >= 1000 else f"{steps:g}"
+def series_order(series: Series) -> tuple[int, tuple[str, str]]:
+    """The place of a series: by its method, then by name."""
+    return method_order(series[0]), series[1:]

@@ -1,4 +1,4 @@
-"""How good the policy is, and how good the decomposition: returns, and r̂ against what it was made from."""
+"""How good the policy and the decomposition are: statistics of returns, and r̂ against returns and true rewards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from diaster.types import EvaluationEpisode
 
 
 class ReturnStatistics(NamedTuple):
-    """Of the deterministic episodes of one evaluation."""
+    """Statistics of the deterministic episodes of one evaluation."""
 
     return_mean: float
     return_std: float
@@ -22,18 +22,18 @@ class ReturnStatistics(NamedTuple):
 
 
 class Diagnostics(NamedTuple):
-    """Of the decomposition on episodes it has never seen; NaN where a number has no meaning."""
+    """Quality of the decomposition on episodes it was not fitted to; NaN where a number has no meaning."""
 
     fit_r2: float
     """R² of Σ r̂ against R."""
     reward_correlation: float
-    """Pearson's, r̂ against the hidden true reward, over all steps."""
+    """Pearson's correlation of r̂ with the hidden true reward, over all steps."""
     return_gap: float
     """Mean |Σ r̂ − R|, relative to the standard deviation of R."""
 
 
 def return_statistics(episodes: Sequence[EvaluationEpisode]) -> ReturnStatistics:
-    """Mean, standard deviation, least and largest return, and the mean length."""
+    """Mean, standard deviation, minimum and maximum of the return, and the mean length."""
     returns = np.array([item.episode.episode_return for item in episodes])
     lengths = np.array([item.episode.length for item in episodes])
     return ReturnStatistics(

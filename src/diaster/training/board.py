@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import platform
-import struct
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from diaster.errors import DiasterError
@@ -16,44 +17,47 @@ BOARD = "tensorboard"
 
 
 class Board:
-    """TensorBoard's event files in the run directory, made when the first numbers arrive.
+    """TensorBoard's event file in the run directory, created when the first numbers arrive.
 
-    Not by `SummaryWriter`: where its thread fails, on a disk that is full, training would wait for it for ever.
+    The package frames the records, in memory; its own `SummaryWriter` is not used. That one writes in a thread, and
+    where the thread fails, on a full disk, training would wait for it for ever.
     """
 
     def __init__(self, out: Path) -> None:
         try:
             from tensorboardX.proto import event_pb2, summary_pb2
-            from tensorboardX.record_writer import masked_crc32c
+            from tensorboardX.record_writer import RecordWriter, register_writer_factory
         except ImportError:
             raise DiasterError(
                 "--tensorboard needs a package that is not installed; pip install 'diaster[tensorboard]'."
             ) from None
-        self._event, self._summary, self._checksum = event_pb2.Event, summary_pb2.Summary, masked_crc32c
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._path = out / BOARD / f"events.out.tfevents.{int(time.time()):010}.{platform.node()}"
         self._size = 0
-        self._waiting = self._record(file_version="brain.Event:2")
+        self._waiting = io.BytesIO()
+        # A writer with a path of its own starts the file anew, and cannot remove half a record.
+        register_writer_factory("diaster-memory", SimpleNamespace(open=lambda _: self._waiting))
+        self._records = RecordWriter("diaster-memory:")
+        self._write(file_version="brain.Event:2")
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Append the numbers; those that cannot be written now wait for the next ones."""
+        """Append the numbers; those that cannot be written now wait for the next call."""
         for row in rows:
             for name, value in row.items():
                 if name not in ("step", "seed") and value == value:
                     entry = self._summary.Value(tag=f"{name}/seed{row['seed']}", simple_value=value)
-                    self._waiting += self._record(step=row["step"], summary=self._summary(value=[entry]))
+                    self._write(step=row["step"], summary=self._summary(value=[entry]))
         try:
             self._path.parent.mkdir(exist_ok=True)
             with self._path.open("ab") as file:
-                file.truncate(self._size)  # of a write that failed, half may be there
-                file.write(self._waiting)
+                file.truncate(self._size)  # a write that failed may have left half a record
+                file.write(self._waiting.getvalue())
         except OSError as error:
             raise DiasterError(f"'{self._path}' cannot be written: {error.strerror}.") from None
-        self._size, self._waiting = self._size + len(self._waiting), b""
+        self._size += self._waiting.tell()
+        self._waiting.seek(0)
+        self._waiting.truncate()
 
-    def _record(self, **content: Any) -> bytes:
-        """An event as it stands in the file: its length and itself, each with a checksum."""
-        data: bytes = self._event(wall_time=time.time(), **content).SerializeToString()
-        length = struct.pack("<Q", len(data))
-        return b"".join(
-            [length, struct.pack("<I", self._checksum(length)), data, struct.pack("<I", self._checksum(data))]
-        )
+    def _write(self, **content: Any) -> None:
+        """Add an event to those that wait."""
+        self._records.write(self._event(wall_time=time.time(), **content).SerializeToString())

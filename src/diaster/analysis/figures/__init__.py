@@ -1,4 +1,4 @@
-"""Every figure by name, from recorded files alone: `diaster figure NAME RESULTS -o FILE`."""
+"""Every figure by name, drawn from the files of runs only: `diaster figure NAME RESULTS -o FILE`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from diaster.analysis.curves import Note, Results, read_results, sentences
 from diaster.analysis.figures.ablations import draw_cut_points, draw_step_reward
 from diaster.analysis.figures.credit import draw_credit
 from diaster.analysis.figures.heatmap import draw_heatmap
@@ -14,6 +13,8 @@ from diaster.analysis.figures.performance import draw_performance
 from diaster.analysis.figures.proxy_reward import draw_proxy_reward
 from diaster.analysis.figures.style import PAGE, add_caption, check_picture, check_width, drawing, write_picture
 from diaster.analysis.figures.summary import draw_summary
+from diaster.analysis.notes import Note, sentences
+from diaster.analysis.results import Results, read_results
 from diaster.errors import unknown
 
 if TYPE_CHECKING:
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Drawing(NamedTuple):
-    """What there is to draw, in a line, and how."""
+    """A figure: one line of help, and the function that draws it."""
 
     help: str
     draw: Callable[[Results, float], tuple[Figure, list[str], list[Note]]]
-    """From results and a width in inches: the figure, what its caption begins with, and what it has to admit."""
+    """From results and a width in inches: the figure, the first lines of its caption, notes on what it leaves out."""
 
 
 FIGURES = {
@@ -40,7 +41,7 @@ FIGURES = {
 
 
 def draw(name: str, results: Results, width: float = PAGE) -> tuple[Figure, list[str]]:
-    """A figure with its caption, and all lines of that; called inside of `drawing`."""
+    """A figure with its caption, and the lines of the caption; to be called inside `drawing`."""
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
     figure, caption, notes = FIGURES[name].draw(results, width)

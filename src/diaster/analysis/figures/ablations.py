@@ -7,19 +7,21 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from diaster.analysis.curves import NO_MATTER, Group, Note, Results, by_task, group_runs, panel_notes
+from diaster.analysis.curves import NO_MATTER, Curve, by_task, curves_in, panel_notes
 from diaster.analysis.figures.performance import seeds_line
 from diaster.analysis.figures.style import (
     SEQUENCE,
     Style,
     add_legend,
-    draw_group,
+    draw_curve,
     label_steps,
     method_style,
     new_figure,
     panel_height,
     panels_across,
 )
+from diaster.analysis.notes import Note
+from diaster.analysis.results import Results
 from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig
 from diaster.errors import DiasterError
 
@@ -46,19 +48,19 @@ def cuts_label(config: RunConfig) -> str:
 
 def draw_cut_points(results: Results, width: float) -> tuple[Figure, list[str], list[Note]]:
     """A row per head, a panel per task, a curve per number of cut points."""
-    every = [group for group in group_runs(results) if n_cuts(group.config) is not None]
-    groups, notes = papers_tasks(every)
-    if not groups:
+    every = [curve for curve in curves_in(results) if n_cuts(curve.config) is not None]
+    curves, notes = papers_tasks(every)
+    if not curves:
         raise DiasterError(
             f"'{results.path}' has no runs of diaster with method.segments=all, which alone have cut points; "
             "train some with --method.segments all --method.n-cuts M."
         )
-    heads = sorted({_head(group.config) for group in groups}, key=("final", "cumulative").index)
-    labels = sorted({cuts_label(group.config) for group in groups}, key=_cuts_order)
+    heads = sorted({_head(curve.config) for curve in curves}, key=("final", "cumulative").index)
+    labels = sorted({cuts_label(curve.config) for curve in curves}, key=_cuts_order)
     styles = cut_styles(labels)
-    rows: dict[str, list[Group]] = {}
+    rows: dict[str, list[Curve]] = {}
     for head in heads:
-        mine = [group for group in groups if _head(group.config) == head]
+        mine = [curve for curve in curves if _head(curve.config) == head]
         kept, left_out = one_background(mine, lambda config: n_cuts(config), {"n_cuts": "auto"})
         rows[f"head = {head}"] = kept
         notes += _left_out(left_out, f"head = {head}")
@@ -66,12 +68,12 @@ def draw_cut_points(results: Results, width: float) -> tuple[Figure, list[str], 
     missing = [m for m in map(str, PAPER_CUTS) if m not in labels] + (["T−1"] if "T−1" not in labels else [])
     if missing:
         notes.append(Note(f"m = {', '.join(missing)}", "no runs"))
-    shown = [group for kept in rows.values() for group in kept]
-    return figure, [seeds_line([len(group.seeds) for group in shown])], [*notes, *more]
+    shown = [curve for kept in rows.values() for curve in kept]
+    return figure, [seeds_line([len(curve.seeds) for curve in shown])], [*notes, *more]
 
 
 def cut_styles(labels: Sequence[str]) -> dict[str, Style]:
-    """Dark to light with m; the ends of the scale are taken whatever is between."""
+    """Dark to light with m; both ends of the scale are always used."""
     places = [round(n * (len(SEQUENCE) - 1) / max(1, len(labels) - 1)) for n in range(len(labels))]
     lines = {"0": (0, (1, 1)), "T−1": (0, (5, 1, 1, 1))}
     return {
@@ -82,8 +84,8 @@ def cut_styles(labels: Sequence[str]) -> dict[str, Style]:
 
 def draw_step_reward(results: Results, width: float) -> tuple[Figure, list[str], list[Note]]:
     """A panel per task, a curve with the step reward and one without."""
-    every = [group for group in group_runs(results) if isinstance(group.config.method, DiasterConfig)]
-    sources = {_source(group.config) for group in every}
+    every = [curve for curve in curves_in(results) if isinstance(curve.config.method, DiasterConfig)]
+    sources = {_source(curve.config) for curve in every}
     if "difference" not in sources:
         raise DiasterError(
             f"'{results.path}' has no runs of diaster without the step reward; "
@@ -91,49 +93,49 @@ def draw_step_reward(results: Results, width: float) -> tuple[Figure, list[str],
         )
     neutral = {"reward_source": "step_reward", "relabel_every": 1}
     # Only what was also trained without r̂ can be compared with it.
-    backgrounds = {_background(group.config, neutral) for group in every if _source(group.config) == "difference"}
-    paired, notes = papers_tasks([group for group in every if _background(group.config, neutral) in backgrounds])
+    backgrounds = {_background(curve.config, neutral) for curve in every if _source(curve.config) == "difference"}
+    paired, notes = papers_tasks([curve for curve in every if _background(curve.config, neutral) in backgrounds])
     kept, left_out = one_background(paired, _source, neutral)
     names = {"step_reward": "with r̂", "difference": "without r̂ (differences alone)"}
     styles = {names["step_reward"]: method_style("diaster"), names["difference"]: method_style("diaster", 1)}
     figure, more = _grid({"": kept}, lambda config: names[_source(config)], styles, width)
     for task, of_task in by_task(kept).items():
-        absent = {"step_reward", "difference"} - {_source(group.config) for group in of_task}
+        absent = {"step_reward", "difference"} - {_source(curve.config) for curve in of_task}
         notes += [Note(f"{names[source]} on {task.title}", "no runs") for source in sorted(absent)]
-    return figure, [seeds_line([len(group.seeds) for group in kept])], [*notes, *more, *_left_out(left_out, "diaster")]
+    return figure, [seeds_line([len(curve.seeds) for curve in kept])], [*notes, *more, *_left_out(left_out, "diaster")]
 
 
-def papers_tasks(groups: Sequence[Group]) -> tuple[list[Group], list[Note]]:
-    """Those on the paper's tasks, where there are any; else all."""
-    kept = [group for group in groups if group.config.env in PAPER_TASKS] or list(groups)
-    others = dict.fromkeys(group.task.title for group in groups if not any(group is one for one in kept))
-    return kept, [Note(name, "not shown beside the paper's tasks") for name in others]
+def papers_tasks(curves: Sequence[Curve]) -> tuple[list[Curve], list[Note]]:
+    """The curves on the paper's tasks; all curves where there are none."""
+    kept = [curve for curve in curves if curve.config.env in PAPER_TASKS] or list(curves)
+    others = dict.fromkeys(curve.task.title for curve in curves if not any(curve is one for one in kept))
+    return kept, [Note(name, "not shown together with the paper's tasks") for name in others]
 
 
 def one_background(
-    groups: Sequence[Group], value: Callable[[RunConfig], Hashable], neutral: dict[str, Any]
-) -> tuple[list[Group], list[Group]]:
-    """Groups that have all settings in common but the one that is compared: in each task the most frequent ones."""
-    kept: list[Group] = []
-    for of_task in by_task(groups).values():
-        counts = Counter(_background(group.config, neutral) for group in of_task)
+    curves: Sequence[Curve], value: Callable[[RunConfig], Hashable], neutral: dict[str, Any]
+) -> tuple[list[Curve], list[Curve]]:
+    """Curves with the same settings except the one that is compared; in each task the most frequent settings."""
+    kept: list[Curve] = []
+    for of_task in by_task(curves).values():
+        counts = Counter(_background(curve.config, neutral) for curve in of_task)
         best, _ = counts.most_common(1)[0]
         taken: set[Hashable] = set()
-        for group in of_task:
-            if _background(group.config, neutral) == best and value(group.config) not in taken:
-                taken.add(value(group.config))
-                kept.append(group)
-    return kept, [group for group in groups if not any(group is one for one in kept)]
+        for curve in of_task:
+            if _background(curve.config, neutral) == best and value(curve.config) not in taken:
+                taken.add(value(curve.config))
+                kept.append(curve)
+    return kept, [curve for curve in curves if not any(curve is one for one in kept)]
 
 
 def _background(config: RunConfig, neutral: dict[str, Any]) -> RunConfig:
     method = dataclasses.replace(config.method, **neutral)
-    # A preset is a name for settings; these are compared themselves.
+    # A preset is only a name for settings; the settings themselves are compared.
     return dataclasses.replace(config, **NO_MATTER, preset="", method=method)
 
 
-def _left_out(groups: Sequence[Group], what: str) -> list[Note]:
-    return [Note(f"{what} on {group.task.title}", "further runs with other settings are not shown") for group in groups]
+def _left_out(curves: Sequence[Curve], what: str) -> list[Note]:
+    return [Note(f"{what} on {curve.task.title}", "further runs with other settings are not shown") for curve in curves]
 
 
 def _head(config: RunConfig) -> str:
@@ -155,10 +157,10 @@ def _prefixed(prefix: str, styles: dict[str, Style]) -> dict[str, Style]:
 
 
 def _grid(
-    rows: dict[str, list[Group]], label: Callable[[RunConfig], str], styles: dict[str, Style], width: float
+    rows: dict[str, list[Curve]], label: Callable[[RunConfig], str], styles: dict[str, Style], width: float
 ) -> tuple[Figure, list[Note]]:
-    """A row of panels for each name (several, where they do not fit side by side), one task in each panel."""
-    tasks = list(by_task([group for groups in rows.values() for group in groups]))
+    """A row of panels for each name (several where they do not fit in one), one task in each panel."""
+    tasks = list(by_task([curve for curves in rows.values() for curve in curves]))
     across = panels_across(len(tasks), width)
     lines = [
         (name, tasks[first : first + across]) for name in rows for first in range(0, len(tasks), across)
@@ -174,10 +176,10 @@ def _grid(
                 axes.set_axis_off()
                 continue
             task = of_line[column]
-            groups = [group for group in rows[name] if group.task == task]
-            for group in groups:
-                text = label(group.config)
-                draw_group(axes, group, styles[text], text)
+            curves = [curve for curve in rows[name] if curve.task == task]
+            for curve in curves:
+                text = label(curve.config)
+                draw_curve(axes, curve, styles[text], text)
             for handle, text in zip(*axes.get_legend_handles_labels(), strict=True):
                 handles.setdefault(text, handle)
             axes.set_title(f"{task.title}\n{name}" if name else task.title)
@@ -187,8 +189,8 @@ def _grid(
             if is_last or (line + 2 == len(lines) and column >= len(lines[-1][1])):
                 axes.set_xlabel("environment steps")
             prefix = f"{name}, " if len(rows) > 1 else ""
-            if groups:
-                notes += panel_notes(groups, {id(group): prefix + label(group.config) for group in groups})
+            if curves:
+                notes += panel_notes(curves, [prefix + label(curve.config) for curve in curves])
             else:
                 notes.append(Note(f"{name} on {task.title}", "no runs"))
     ordered = [text for text in styles if text in handles]

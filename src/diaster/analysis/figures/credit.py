@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diaster.analysis.curves import Group, Note, Results, group_runs
+from diaster.analysis.curves import Curve, curves_in
 from diaster.analysis.figures.recorded import decomposers_first, recordings
 from diaster.analysis.figures.style import PROXY, SMALL, TRUTH, add_legend, new_figure
+from diaster.analysis.notes import Note
+from diaster.analysis.results import Results
 from diaster.errors import DiasterError
 from diaster.rundir.recordings import Rollouts
 
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def draw_credit(results: Results, width: float) -> tuple[Figure, list[str], list[Note]]:
-    """The first recorded episode of the first run that has one, best with frames and true rewards."""
-    group, path, recorded = _chosen(results)
+    """The first recorded episode of a run; a run with frames and true rewards is preferred."""
+    curve, path, recorded = _chosen(results)
     steps = recorded.steps_of(0)
     proxy, true = recorded.step_reward[steps], recorded.true_reward[steps]
     is_known = not np.isnan(true).any()
@@ -66,7 +68,7 @@ def draw_credit(results: Results, width: float) -> tuple[Figure, list[str], list
         axes.set_axisbelow(True)
         axes.margins(x=0.01)
     add_legend(figure, handles, labels, width)
-    who = f"{group.task.title}, {group.config.method.name}, seed {recorded.seed[0]}"
+    who = f"{curve.task.title}, {curve.method}, seed {recorded.seed[0]}"
     caption = f"{who}: one episode of the policy ({path.name})."
     notes = [] if n_frames else [Note("frames", "none were recorded; 'diaster record' found nothing to draw them with")]
     if not is_known:
@@ -75,18 +77,18 @@ def draw_credit(results: Results, width: float) -> tuple[Figure, list[str], list
 
 
 def _frames_shown(n: int, width: float) -> list[int]:
-    """Which frames, from the first to the last: as many as can be made out."""
+    """The frames to show, from the first to the last: as many as can be recognised at this width."""
     most = max(2, int(width / 0.8))
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(int)).tolist() if n else []
 
 
-def _chosen(results: Results) -> tuple[Group, Path, Rollouts]:
-    best: tuple[Group, Path, Rollouts] | None = None
-    for group in decomposers_first(group_runs(results)):
-        for path, recorded in recordings(group):
+def _chosen(results: Results) -> tuple[Curve, Path, Rollouts]:
+    best: tuple[Curve, Path, Rollouts] | None = None
+    for curve in decomposers_first(curves_in(results)):
+        for path, recorded in recordings(curve):
             if len(recorded.frames) and not np.isnan(recorded.true_reward[recorded.steps_of(0)]).any():
-                return group, path, recorded
-            best = best or (group, path, recorded)
+                return curve, path, recorded
+            best = best or (curve, path, recorded)
     if best is None:
         raise DiasterError(f"no run in '{results.path}' has recorded episodes; record some with 'diaster record RUN'.")
     return best

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from diaster.analysis.curves import Group, Note, Results, by_task, group_runs
+from diaster.analysis.curves import Curve, by_task, curves_in
 from diaster.analysis.figures.ablations import cuts_label, n_cuts, one_background
 from diaster.analysis.figures.recorded import recordings, unrecorded_notes
 from diaster.analysis.figures.style import NOTHING, new_figure, panels_across
+from diaster.analysis.notes import Note
+from diaster.analysis.results import Results
 from diaster.errors import DiasterError
 from diaster.rundir.recordings import Maze, Rollouts
 
@@ -26,10 +28,10 @@ WALL = "#4d4d4d"
 
 def draw_heatmap(results: Results, width: float) -> tuple[Figure, list[str], list[Note]]:
     """A panel per number of cut points."""
-    groups, notes = _groups(results)
-    found = [(group, [of for _, of in recordings(group) if of.maze is not None]) for group in groups]
-    notes += unrecorded_notes([group for group, recorded in found if not recorded])
-    panels = [(group, recorded) for group, recorded in found if recorded]
+    curves, notes = _curves(results)
+    found = [(curve, [of for _, of in recordings(curve) if of.maze is not None]) for curve in curves]
+    notes += unrecorded_notes([curve for curve, recorded in found if not recorded])
+    panels = [(curve, recorded) for curve, recorded in found if recorded]
     if not panels:
         raise DiasterError(
             f"no run in '{results.path}' has recorded episodes in a maze; train diaster on PointMaze_UMaze-v3 with "
@@ -41,14 +43,14 @@ def draw_heatmap(results: Results, width: float) -> tuple[Figure, list[str], lis
     places = figure.subplots(down, across, squeeze=False)
     image = None
     window = 0
-    for axes, (group, recorded) in zip(places.flat, panels, strict=False):
+    for axes, (curve, recorded) in zip(places.flat, panels, strict=False):
         maze = recorded[0].maze
         assert maze is not None
-        horizon = group.config.horizon if isinstance(group.config.horizon, int) else int(recorded[0].length.max())
+        horizon = curve.config.horizon if isinstance(curve.config.horizon, int) else int(recorded[0].length.max())
         window = max(1, horizon // 2)
         values = future_rewards(recorded, maze, window, horizon)
         image = _draw_map(axes, maze, normalised(values), recorded)
-        axes.set_title(f"m = {cuts_label(group.config)}")
+        axes.set_title(f"m = {cuts_label(curve.config)}")
     for axes in places.flat[len(panels) :]:
         axes.set_axis_off()
     for axes in places[:, 0]:
@@ -58,7 +60,7 @@ def draw_heatmap(results: Results, width: float) -> tuple[Figure, list[str], lis
     assert image is not None
     bar = figure.colorbar(image, ax=places, location="right", shrink=0.8, pad=0.02, aspect=25)
     bar.set_label("future r̂ (0 to 1 in each panel)")
-    absent = [m for m in PAPER_CUTS if m not in {cuts_label(group.config) for group, _ in panels}]
+    absent = [m for m in PAPER_CUTS if m not in {cuts_label(curve.config) for curve, _ in panels}]
     if absent:
         notes.append(Note(f"m = {', '.join(absent)}", "no recorded runs"))
     caption = (
@@ -68,26 +70,26 @@ def draw_heatmap(results: Results, width: float) -> tuple[Figure, list[str], lis
     return figure, [caption], notes
 
 
-def _groups(results: Results) -> tuple[list[Group], list[Note]]:
-    """Diaster with cut points in the maze of the paper, else in any: one background, in the order of m."""
-    tasks = by_task(group for group in group_runs(results) if n_cuts(group.config) is not None)
-    mazes = {task: groups for task, groups in tasks.items() if "Maze" in task.env}
+def _curves(results: Results) -> tuple[list[Curve], list[Note]]:
+    """Diaster with cut points in the paper's maze, else in any maze; settings alike, ordered by m."""
+    tasks = by_task(curve for curve in curves_in(results) if n_cuts(curve.config) is not None)
+    mazes = {task: curves for task, curves in tasks.items() if "Maze" in task.env}
     best = next((task for task in mazes if task.env.startswith("PointMaze_UMaze")), next(iter(mazes), None))
     if best is None:
         return [], []
     kept, left_out = one_background(mazes[best], lambda config: n_cuts(config), {"n_cuts": "auto"})
-    wanted = [group for group in kept if cuts_label(group.config) in PAPER_CUTS] or kept
+    wanted = [curve for curve in kept if cuts_label(curve.config) in PAPER_CUTS] or kept
     notes = [Note(task.title, "not shown, another maze") for task in mazes if task != best]
     if left_out:
         notes.append(Note(best.title, "further runs with other settings are not shown"))
-    return sorted(wanted, key=lambda group: n_cuts(group.config) or 0), notes
+    return sorted(wanted, key=lambda curve: n_cuts(curve.config) or 0), notes
 
 
 def future_rewards(recorded: list[Rollouts], maze: Maze, window: int, horizon: int) -> NDArray[np.float64]:
-    """The mean of Σ r̂ over the following steps, for every bin of the map; NaN where nobody was.  # [rows, columns]
+    """The mean of Σ r̂ over the following steps, for every bin of the map; NaN where no step was.  # [rows, columns]
 
-    All sums have the same number of steps, so that late visits do not count less than early ones. Only where an
-    episode has ended before its time is there nothing to follow.
+    All sums have the same number of steps, so that late visits count as much as early ones. Only after the early
+    end of an episode nothing is added.
     """
     rows, columns = (side * BINS_PER_CELL for side in maze.walls.shape)
     left, right, bottom, top = maze.extent
@@ -108,7 +110,7 @@ def future_rewards(recorded: list[Rollouts], maze: Maze, window: int, horizon: i
 
 
 def normalised(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """From 0 to 1; all the same is 0.5."""
+    """Scaled to 0 … 1; constant values become 0.5."""
     known = values[~np.isnan(values)]
     if not len(known) or known.max() - known.min() <= 1e-12:
         return np.where(np.isnan(values), values, 0.5)

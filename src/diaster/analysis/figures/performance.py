@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from diaster.analysis.curves import (
-    Group,
-    Note,
-    Results,
-    Task,
+    Curve,
+    Series,
+    TaskKey,
     by_task,
     changed_settings,
-    group_runs,
+    curves_in,
     left_out_note,
     method_order,
     panel_notes,
     plainest,
+    series_order,
     settings_text,
 )
 from diaster.analysis.figures.style import (
     add_legend,
-    draw_group,
+    draw_curve,
     label_grid,
     label_steps,
     new_figure,
@@ -31,6 +31,8 @@ from diaster.analysis.figures.style import (
     series_labels,
     series_styles,
 )
+from diaster.analysis.notes import Note
+from diaster.analysis.results import Results
 from diaster.config import PAPER_TASKS
 from diaster.errors import DiasterError
 
@@ -42,14 +44,14 @@ MOST_PANELS = 60
 
 def draw_performance(results: Results, width: float) -> tuple[Figure, list[str], list[Note]]:
     """A panel per task, a curve per method."""
-    every = by_task(group_runs(results))
-    panels = {task: groups for task, groups in every.items() if _is_compared(task, groups)} or every
+    every = by_task(curves_in(results))
+    panels = {task: curves for task, curves in every.items() if _is_compared(task, curves)} or every
     if len(panels) > MOST_PANELS:
         raise DiasterError(f"'{results.path}' has runs of {len(panels)} tasks; a figure shows at most {MOST_PANELS}.")
-    chosen = {task: plainest(groups) for task, groups in panels.items()}
-    shown = [group for kept, _ in chosen.values() for group in kept]
+    chosen = {task: plainest(curves) for task, curves in panels.items()}
+    shown = [curve for kept, _ in chosen.values() for curve in kept]
     labels = series_labels(shown)
-    series = sorted(labels, key=lambda one: (method_order(one[0]), one[1:]))
+    series = sorted(labels, key=series_order)
     styles = series_styles(series)
     across = panels_across(len(panels), width)
     down = -(-len(panels) // across)
@@ -59,13 +61,13 @@ def draw_performance(results: Results, width: float) -> tuple[Figure, list[str],
     handles: dict[str, Any] = {}
     for number, (task, (kept, _)) in enumerate(chosen.items()):
         axes = places.flat[number]
-        for group in sorted(kept, key=lambda group: -method_order(group.config.method.name)):  # the first method on top
-            draw_group(axes, group, styles[group.series], labels[group.series])
+        for curve in sorted(kept, key=lambda curve: -method_order(curve.method)):  # the first method on top
+            draw_curve(axes, curve, styles[curve.series], labels[curve.series])
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
         axes.set_title(task.title)
         label_steps(axes)
-        notes += panel_notes(kept, {id(group): labels[group.series] for group in kept})
+        notes += panel_notes(kept, [labels[curve.series] for curve in kept])
     label_grid(places, len(chosen), "environment steps", "return of an episode")
     ordered = [labels[one] for one in series]
     add_legend(figure, [handles[label] for label in ordered], ordered, width)
@@ -74,32 +76,32 @@ def draw_performance(results: Results, width: float) -> tuple[Figure, list[str],
         notes.append(Note(", ".join(absent), "no runs"))
     notes += [Note(task.title, "not shown, one method with changed settings") for task in every if task not in panels]
     for one in series:
-        lacking = [task for task, (kept, _) in chosen.items() if one not in {group.series for group in kept}]
-        if len(lacking) <= len(chosen) / 2:  # what few tasks have is a matter of its own, not missing elsewhere
+        lacking = [task for task, (kept, _) in chosen.items() if one not in {curve.series for curve in kept}]
+        if len(lacking) <= len(chosen) / 2:  # a method on few tasks is not missing on the others
             notes += [Note(f"{labels[one]} on {task.title}", "no runs") for task in lacking]
     notes += _settings_notes(shown, labels)
     left_out = sum(len(others) for _, others in chosen.values())
     if left_out:
         notes.append(left_out_note(left_out))
-    return figure, [seeds_line([len(group.seeds) for group in shown])], notes
+    return figure, [seeds_line([len(curve.seeds) for curve in shown])], notes
 
 
-def _is_compared(task: Task, groups: Sequence[Group]) -> bool:
-    """Not where a single method was run with other settings than its preset's alone: that is another experiment."""
-    if task.env in PAPER_TASKS or len({group.series for group in groups}) > 1:
+def _is_compared(task: TaskKey, curves: Sequence[Curve]) -> bool:
+    """False where a single method was run only with changed settings: that is another experiment."""
+    if task.env in PAPER_TASKS or len({curve.series for curve in curves}) > 1:
         return True
-    return any(not changed_settings(group.config) for group in groups)
+    return any(not changed_settings(curve.config) for curve in curves)
 
 
-def _settings_notes(groups: Sequence[Group], labels: dict[tuple[str, str, str], str]) -> list[Note]:
-    """A curve whose settings are others than those of its method elsewhere says so."""
+def _settings_notes(curves: Sequence[Curve], labels: dict[Series, str]) -> list[Note]:
+    """A note for each curve whose settings differ from those of its method on other tasks."""
     notes = []
     for series, label in labels.items():
-        mine = [(group, settings_text(changed_settings(group.config))) for group in groups if group.series == series]
+        mine = [(curve, settings_text(changed_settings(curve.config))) for curve in curves if curve.series == series]
         usual, _ = Counter(text for _, text in mine).most_common(1)[0]
         notes += [
-            Note(f"{label} on {group.task.title}", f"with {text or 'the preset as it is'}, unlike elsewhere")
-            for group, text in mine
+            Note(f"{label} on {curve.task.title}", f"with {text or 'the preset as it is'}, unlike elsewhere")
+            for curve, text in mine
             if text != usual
         ]
     return notes

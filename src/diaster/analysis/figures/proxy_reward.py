@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diaster.analysis.curves import Group, Note, Results, Task, by_task, group_runs, plainest
+from diaster.analysis.curves import Curve, TaskKey, by_task, curves_in, plainest
 from diaster.analysis.figures.recorded import decomposers_first, recordings, unrecorded_notes
 from diaster.analysis.figures.style import (
     PROXY,
@@ -19,6 +19,8 @@ from diaster.analysis.figures.style import (
     panel_height,
     panels_across,
 )
+from diaster.analysis.notes import Note
+from diaster.analysis.results import Results
 from diaster.analysis.statistics import spearman
 from diaster.errors import DiasterError
 
@@ -42,7 +44,7 @@ def draw_proxy_reward(results: Results, width: float) -> tuple[Figure, list[str]
     figure = new_figure(width, 0.3 + down * (panel_height(width, across, 0.85) + 0.1))
     places = figure.subplots(down, across, squeeze=False)
     handles: dict[str, Any] = {}
-    for axes, (group, moved, proxy, true) in zip(places.flat, panels, strict=False):
+    for axes, (curve, moved, proxy, true) in zip(places.flat, panels, strict=False):
         random = np.random.default_rng(0)
         chosen = random.permutation(len(moved))[:MOST_POINTS]
         known = ~np.isnan(true)
@@ -57,8 +59,8 @@ def draw_proxy_reward(results: Results, width: float) -> tuple[Figure, list[str]
         box = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
         axes.text(0.03, 0.97, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=SMALL, bbox=box)
         axes.margins(y=0.18)
-        method = "" if group.config.method.name == "diaster" else f", {group.config.method.name}"
-        axes.set_title(f"{group.task.title}{method}")
+        method = "" if curve.method == "diaster" else f", {curve.method}"
+        axes.set_title(f"{curve.task.title}{method}")
         axes.grid(True)
         axes.set_axisbelow(True)
     label_grid(places, len(panels), "forward motion (m/step)", "reward of the step")
@@ -74,23 +76,23 @@ def _number(value: float) -> str:
     return "–" if np.isnan(value) else f"{value:.2f}".replace("-", "−")
 
 
-Panel = tuple[Group, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+Panel = tuple[Curve, NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 
 def _panels(results: Results) -> tuple[list[Panel], list[Note]]:
-    """For each robot of the paper (else each that there is): the motion of all recorded steps, and their rewards."""
-    tasks = by_task(group_runs(results))
-    wanted = {task: groups for task, groups in tasks.items() if robot(task) in PAPER_ROBOTS} or tasks
+    """Motion and rewards of all recorded steps, for each of the paper's robots; for all robots if those are missing."""
+    tasks = by_task(curves_in(results))
+    wanted = {task: curves for task, curves in tasks.items() if robot(task) in PAPER_ROBOTS} or tasks
     panels: list[Panel] = []
     notes: list[Note] = []
-    for _, groups in sorted(wanted.items(), key=lambda item: _robot_order(item[0])):
-        candidates = list(decomposers_first(plainest(groups)[0]))
-        for group in candidates:
-            found = [recording for _, recording in recordings(group) if recording.position.shape[1] >= 1]
+    for _, curves in sorted(wanted.items(), key=lambda item: _robot_order(item[0])):
+        candidates = list(decomposers_first(plainest(curves)[0]))
+        for curve in candidates:
+            found = [recording for _, recording in recordings(curve) if recording.position.shape[1] >= 1]
             if found:
                 moved = [recording.next_position[:, 0] - recording.position[:, 0] for recording in found]
                 proxy, true = ([getattr(one, name) for one in found] for name in ("step_reward", "true_reward"))
-                panels.append((group, np.concatenate(moved), np.concatenate(proxy), np.concatenate(true)))
+                panels.append((curve, np.concatenate(moved), np.concatenate(proxy), np.concatenate(true)))
                 break
         else:
             notes += unrecorded_notes(candidates[:1])
@@ -100,11 +102,11 @@ def _panels(results: Results) -> tuple[list[Panel], list[Note]]:
     return panels, notes
 
 
-def robot(task: Task) -> str:
+def robot(task: TaskKey) -> str:
     """The name of an environment without its version."""
     return task.env.partition("-")[0]
 
 
-def _robot_order(task: Task) -> int:
+def _robot_order(task: TaskKey) -> int:
     name = robot(task)
     return PAPER_ROBOTS.index(name) if name in PAPER_ROBOTS else len(PAPER_ROBOTS)

@@ -1,4 +1,4 @@
-"""How every figure looks: one colour per method everywhere, sizes of print, captions, and how pictures are written."""
+"""How every figure looks: one colour per method, font sizes, captions, and how pictures are written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from diaster.analysis.curves import Group, steps_text
+from diaster.analysis.curves import Curve, Series
+from diaster.analysis.notes import steps_text
 from diaster.config import METHODS
 from diaster.errors import DiasterError
 from diaster.rundir.files import write_atomically
@@ -54,7 +55,7 @@ RC: Any = {
     "legend.frameon": False,
     "legend.handlelength": 1.8,
     "svg.hashsalt": "d",  # the same figure gives the same bytes
-    "text.parse_math": False,  # names of others are shown as they are
+    "text.parse_math": False,  # names are shown as they are
     "axes.formatter.use_mathtext": False,
 }
 
@@ -82,9 +83,9 @@ def shade(colour: str, factor: float) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def series_labels(groups: Sequence[Group]) -> dict[tuple[str, str, str], str]:
+def series_labels(curves: Sequence[Curve]) -> dict[Series, str]:
     """A label for each series in a figure: its method, and what else is needed to tell it from the others."""
-    series = list(dict.fromkeys(group.series for group in groups))
+    series = list(dict.fromkeys(curve.series for curve in curves))
     agents = {agent for _, _, agent in series}
     labels = {}
     for method, preset, agent in series:
@@ -95,7 +96,7 @@ def series_labels(groups: Sequence[Group]) -> dict[tuple[str, str, str], str]:
     return labels
 
 
-def series_styles(series: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str, str], Style]:
+def series_styles(series: Sequence[Series]) -> dict[Series, Style]:
     """A style for each series; those of one method share its hue."""
     seen: dict[str, int] = {}
     styles = {}
@@ -105,12 +106,12 @@ def series_styles(series: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str
     return styles
 
 
-def draw_group(axes: Axes, group: Group, style: Style, label: str | None = None) -> None:
+def draw_curve(axes: Axes, curve: Curve, style: Style, label: str | None = None) -> None:
     """Mean and standard error over seeds."""
-    marks = max(1, len(group.steps) // 6)  # a few, for those who see no colour
+    marks = max(1, len(curve.steps) // 6)  # a few, for readers who do not see the colours
     axes.plot(
-        group.steps,
-        group.mean,
+        curve.steps,
+        curve.mean,
         color=style.colour,
         linestyle=style.line,
         marker=style.marker,
@@ -119,9 +120,9 @@ def draw_group(axes: Axes, group: Group, style: Style, label: str | None = None)
         markeredgewidth=0,
         label=label,
     )
-    if group.returns.shape[1] > 1:
+    if curve.returns.shape[1] > 1:
         axes.fill_between(
-            group.steps, group.mean - group.error, group.mean + group.error, color=style.colour, alpha=0.2, linewidth=0
+            curve.steps, curve.mean - curve.error, curve.mean + curve.error, color=style.colour, alpha=0.2, linewidth=0
         )
 
 
@@ -139,7 +140,7 @@ def label_steps(axes: Axes) -> None:
 
 
 def label_grid(places: Any, n: int, x: str, y: str) -> None:
-    """Words on the lowest panel of each column and the first of each row; places without a panel stay empty."""
+    """Axis labels on the lowest panel of each column and the first of each row; unused places stay empty."""
     across = places.shape[1]
     for number, axes in enumerate(places.flat):
         if number >= n:
@@ -152,34 +153,34 @@ def label_grid(places: Any, n: int, x: str, y: str) -> None:
 
 
 def check_width(width: float) -> None:
-    """Between a narrow column and a poster."""
+    """Refuse a width that is not between a narrow column and a poster."""
     if not 2.5 <= width <= 40.0:
         raise DiasterError(f"a width of {width:g} inches was given; it has to lie between 2.5 and 40.")
 
 
 def panels_across(n: int, width: float, least: float = 1.55) -> int:
-    """How many panels fit side by side, none narrower than can be read."""
+    """How many panels fit in a row, none too narrow to be read."""
     return max(1, min(n, int(width // least)))
 
 
 def panel_height(width: float, across: int, ratio: float = 0.78) -> float:
-    """How high a panel of a row is; a single one does not fill the page."""
+    """The height of a panel in a row; a single one does not fill the page."""
     return min(width / across, COLUMN) * ratio
 
 
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
-    """The print of every figure, for as long as it is drawn and written."""
+    """The settings of Matplotlib for every figure, while it is drawn and written."""
     import matplotlib
 
     with matplotlib.rc_context(RC), warnings.catch_warnings():
-        # A name in a script that the font lacks is shown as boxes; that is no news to the user.
+        # A name in a script that the font lacks is shown as boxes; a warning would not help the user.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         yield
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, of no window and no global state."""
+    """An empty figure, without a window or global state."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
@@ -195,9 +196,9 @@ def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], wi
 
 
 def add_caption(figure: Figure, lines: Sequence[str]) -> None:
-    """Lines below the axes, in the figure itself; it grows by what they need."""
+    """Add lines of text below the axes; the figure grows by their height."""
     width, height = figure.get_size_inches()
-    # Print is measured without a raster, and may be a little wider on one.
+    # Text is measured without a raster, and may be a little wider on one.
     wrapped = [part for line in lines for part in _wrapped(line, (0.97 * width - 0.1) * 72)]
     if len(wrapped) > MOST_CAPTION_LINES:
         wrapped = [*wrapped[: MOST_CAPTION_LINES - 1], "… and more, which the command prints."]
@@ -214,7 +215,7 @@ def add_caption(figure: Figure, lines: Sequence[str]) -> None:
 
 
 def _wrapped(line: str, width: float) -> list[str]:
-    """A line as several, none wider than so many points; a word that is too long for one is cut."""
+    """A line broken into lines of at most `width` points; a word that is too long for one is cut."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
@@ -223,7 +224,7 @@ def _wrapped(line: str, width: float) -> list[str]:
     def wide(text: str) -> float:
         return float(text_to_path.get_text_width_height_descent(text, font, False)[0])
 
-    most = int(width / (SMALL * 0.9))  # signs of a word that can have no room
+    most = int(width / (SMALL * 0.9))  # characters of a word that fit in any case
     kept = re.sub(r"(?<=\d) (?=[kM]\b)", "\N{NO-BREAK SPACE}", line)  # a number stays with its unit
     words = [part for word in kept.split(" ") for part in textwrap.wrap(word, most, break_on_hyphens=False)]
     lines: list[str] = []
@@ -246,7 +247,7 @@ def check_picture(out: Path, formats: Sequence[str] = FORMATS) -> None:
 
 
 def picture_bytes(figure: Figure, suffix: str) -> bytes:
-    """The figure as a file of the kind that a name says; the same figure gives the same bytes."""
+    """The figure as a file, in the format of the suffix; the same figure gives the same bytes."""
     kind = suffix.lower().removeprefix(".")
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": None}
     buffer = io.BytesIO()
@@ -255,5 +256,5 @@ def picture_bytes(figure: Figure, suffix: str) -> bytes:
 
 
 def write_picture(figure: Figure, out: Path) -> None:
-    """Write it as a whole or not at all."""
+    """Write the figure, as a whole or not at all."""
     write_atomically(out, picture_bytes(figure, out.suffix))

@@ -8,18 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diaster.analysis.curves import (
-    Note,
-    Results,
-    Task,
+    Series,
+    TaskKey,
     by_task,
-    group_runs,
+    curves_in,
     left_out_note,
-    method_order,
     panel_notes,
     plainest,
-    steps_text,
+    series_order,
 )
 from diaster.analysis.figures.style import Style, new_figure, series_labels, series_styles
+from diaster.analysis.notes import Note, steps_text
+from diaster.analysis.results import Results
 from diaster.analysis.statistics import (
     bootstrap_interval,
     interquartile_mean,
@@ -32,14 +32,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Series = tuple[str, str, str]
-MOST_SUBSETS = 1000  # of tasks to compare methods on: far more than results have reason to differ in
+MOST_SUBSETS = 1000  # of tasks to compare methods on; real results need far fewer
 
 
 class Summary(NamedTuple):
-    """Final returns in units of the mean final return of `dense`, for methods that have all of the tasks."""
+    """Final returns in units of the mean final return of `dense`, for methods that have all tasks."""
 
-    tasks: list[Task]
+    tasks: list[TaskKey]
     scores: dict[Series, list[NDArray[np.float64]]]
     """Of each series: the runs of each task."""
     labels: dict[Series, str]
@@ -48,22 +47,22 @@ class Summary(NamedTuple):
 
 def summarise(results: Results) -> Summary:
     """Scores that can be compared: the same tasks for every method, all measured at the same step."""
-    every = group_runs(results)
-    panels = {task: plainest(groups)[0] for task, groups in by_task(every).items()}
-    groups = [group for kept in panels.values() for group in kept]
-    labels = series_labels(groups)
+    every = curves_in(results)
+    panels = {task: plainest(curves)[0] for task, curves in by_task(every).items()}
+    curves = [curve for kept in panels.values() for curve in kept]
+    labels = series_labels(curves)
     notes: list[Note] = []
-    if len(every) > len(groups):
-        notes.append(left_out_note(len(every) - len(groups)))
-    scores: dict[Task, dict[Series, NDArray[np.float64]]] = {}
+    if len(every) > len(curves):
+        notes.append(left_out_note(len(every) - len(curves)))
+    scores: dict[TaskKey, dict[Series, NDArray[np.float64]]] = {}
     for task, kept in panels.items():
-        reference = next((group for group in kept if group.config.method.name == "dense"), None)
+        reference = next((curve for curve in kept if curve.method == "dense"), None)
         if reference is None or len(kept) < 2:
             what = "no runs of dense to measure with" if reference is None else "runs of dense alone"
             notes.append(Note(task.title, f"left out, {what}"))
             continue
-        last = min(int(group.steps[-1]) for group in kept)
-        if last < max(int(group.steps[-1]) for group in kept):
+        last = min(int(curve.steps[-1]) for curve in kept)
+        if last < max(int(curve.steps[-1]) for curve in kept):
             notes.append(Note(task.title, f"compared at {steps_text(float(last))} steps, the last that all have"))
         unit = float(reference.until(last).mean())
         if unit <= 0:
@@ -71,23 +70,23 @@ def summarise(results: Results) -> Summary:
                 Note(task.title, "left out, the return of dense is not above 0 and there is no fraction of it")
             )
             continue
-        admitted = panel_notes(kept, {id(group): labels[group.series] for group in kept})
-        notes += [note for note in admitted if not note.text.startswith("ends at")]  # all are measured at one step
-        scores[task] = {group.series: group.until(last) / unit for group in kept}
+        stated = panel_notes(kept, [labels[curve.series] for curve in kept])
+        notes += [note for note in stated if not note.text.startswith("ends at")]  # all are measured at one step
+        scores[task] = {curve.series: curve.until(last) / unit for curve in kept}
     if not scores:
         raise DiasterError(
-            f"no task in '{results.path}' has runs of dense (with a return above 0) beside others; "
-            "train it with --method dense, which every fraction is one of."
+            f"no task in '{results.path}' has runs of dense (with a return above 0) together with others; "
+            "train it with --method dense, the unit of every fraction."
         )
     series, tasks = largest_block({one: {t for t in scores if one in scores[t]} for one in labels}, list(scores))
     notes += [Note(labels[one], "left out, it lacks tasks that others have") for one in labels if one not in series]
     notes += [Note(task.title, "left out, not all methods have it") for task in scores if task not in tasks]
-    ordered = sorted(series, key=lambda one: (method_order(one[0]), one[1:]))
+    ordered = sorted(series, key=series_order)
     return Summary(tasks, {one: [scores[task][one] for task in tasks] for one in ordered}, labels, notes)
 
 
-def largest_block(tasks_of: dict[Series, set[Task]], order: list[Task]) -> tuple[list[Series], list[Task]]:
-    """Methods and tasks of which every pair has runs: as many pairs as can be had, `dense` among the methods."""
+def largest_block(tasks_of: dict[Series, set[TaskKey]], order: list[TaskKey]) -> tuple[list[Series], list[TaskKey]]:
+    """Methods and tasks of which every pair has runs: the choice with the most pairs. `dense` has all tasks."""
     subsets = {frozenset(tasks) for tasks in tasks_of.values() if tasks}
     while len(subsets) <= MOST_SUBSETS:
         more = {first & second for first in subsets for second in subsets if first & second} - subsets
@@ -95,7 +94,7 @@ def largest_block(tasks_of: dict[Series, set[Task]], order: list[Task]) -> tuple
             break
         subsets |= more
 
-    def size(tasks: frozenset[Task]) -> tuple[int, int, list[int]]:
+    def size(tasks: frozenset[TaskKey]) -> tuple[int, int, list[int]]:
         n = sum(tasks <= own for own in tasks_of.values())
         return n * len(tasks), len(tasks), [-order.index(task) for task in order if task in tasks]
 
@@ -164,7 +163,7 @@ def _draw_profiles(axes: Axes, summary: Summary, styles: dict[Series, Style]) ->
 
 
 def _draw_chances(axes: Axes, summary: Summary, styles: dict[Series, Style]) -> None:
-    """How likely a run of the first method beats one of each other."""
+    """How likely a run of the first method beats one of each other method."""
     first, *others = summary.scores
     for row, one in enumerate(others):
         pair = summary.scores[first], summary.scores[one]

@@ -1,60 +1,32 @@
-"""One page with all there is to see of a folder of runs: no network, no library, nothing beside the file.
+"""One page with all there is to see of a folder of runs: a single file that needs no network and no library.
 
-What is shown comes from files that may be anyone's. Text is escaped, numbers are numbers, and the page's own policy
-lets it run its one script, use its one style sheet and load nothing.
+What is shown comes from files that may be anyone's. The template escapes every text, numbers are numbers, and the
+page's own policy lets it run its one script, use its one style sheet and load nothing.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import html
-import json
-import shlex
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+from jinja2 import Environment, StrictUndefined
 
-from diaster import __version__
-from diaster.analysis.curves import (
-    Group,
-    Results,
-    by_task,
-    changed_settings,
-    group_runs,
-    method_order,
-    panel_notes,
-    plainest,
-    read_results,
-    sentences,
-    settings_text,
-    steps_text,
-)
-from diaster.analysis.figures import FIGURES, draw
-from diaster.analysis.figures.style import (
-    COLUMN,
-    PAGE,
-    check_picture,
-    drawing,
-    picture_bytes,
-    series_labels,
-    series_styles,
-)
-from diaster.analysis.report.command import train_command
+from diaster.analysis.figures.style import check_picture
+from diaster.analysis.report.content import page_content
+from diaster.analysis.results import Results, read_results
+from diaster.config import METHODS
 from diaster.errors import DiasterError
 from diaster.rundir.files import write_atomically
 
-MOST_POINTS = 250  # of a curve: as many as a screen can show
 FORMATS = (".html", ".htm")
 
 
 def write_page(path: Path, out: Path) -> list[str]:
     """Write the report of the runs below a folder; returns a line for each figure that could not be drawn."""
     check_page(out)
-    results = read_results(path)
-    text, left_out = page_html(results)
+    text, left_out = page_html(read_results(path))
     write_atomically(out, text.encode("utf-8", "replace"))  # names of folders may hold any bytes
     return left_out
 
@@ -68,35 +40,16 @@ def check_page(out: Path) -> None:
 
 def page_html(results: Results) -> tuple[str, list[str]]:
     """The page, and a line for each figure that could not be drawn."""
-    groups = group_runs(results)
-    kept = [group for of_task in by_task(groups).values() for group in plainest(of_task)[0]]
-    labels = series_labels(groups)
-    figures, left_out = _figures(results)
-    script, style = (_resource(name) for name in ("page.js", "page.css"))
-    title = f"{results.path.resolve().name or results.path}: runs"
+    script, style = _resource("page.js"), _resource("page.css") + _method_rules()
     policy = (
         f"default-src 'none'; img-src data:; script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'"
     )
-    body = [
-        f"<header><h1>{_text(title)}</h1><p>{_overview(groups)}</p></header>",
-        _notes(results, groups, labels),
-        _returns_table(kept, labels),
-        _curves_section(groups, kept, labels),
-        "<section><h2>Figures</h2>",
-        *figures,
-        "</section>",
-        _runs_section(groups, labels),
-        f"<footer>diaster {_text(__version__)}, <code>diaster report {_text(_quoted(results.path))}</code></footer>",
-    ]
-    head = (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_text(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n"
-    )
-    data = _json(_curves(groups, kept, labels))
-    body += [f'<script type="application/json" id="curves-data">{data}</script>', f"<script>{script}</script>"]
-    return head + "\n".join(body) + "\n</body>\n</html>\n", left_out
+    content = page_content(results)
+    left_out = [f"{figure.name}: {figure.error}" for figure in content.figures if figure.error]
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
+    page = environment.from_string(_resource("page.html"))
+    return page.render(content._asdict(), policy=policy, script=script, style=style), left_out
 
 
 def _resource(name: str) -> str:
@@ -107,185 +60,6 @@ def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _text(value: object) -> str:
-    return html.escape(str(value))
-
-
-def _quoted(path: Path) -> str:
-    return shlex.quote(str(path))
-
-
-def _json(value: Any) -> str:
-    """JSON that can stand in a script element: nothing in it can end the element or begin a comment."""
-    return json.dumps(value, allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _mean_and_error(mean: float, error: float | None) -> str:
-    """Both with as many digits as the mean deserves."""
-    digits = 0 if abs(mean) >= 100 else 1 if abs(mean) >= 10 else 2
-    values = [mean] if error is None else [mean, error]
-    return " ± ".join(f"{value:,.{digits}f}" for value in values).replace("-", "−")
-
-
-def _overview(groups: list[Group]) -> str:
-    tasks, methods = ({getattr(group, name) for group in groups} for name in ("task", "series"))
-    n_runs = sum(len(group.seeds) for group in groups)
-    return (
-        f"{n_runs} seed{'s' * (n_runs > 1)} of {len(groups)} setting{'s' * (len(groups) > 1)}: "
-        f"{len(methods)} method{'s' * (len(methods) > 1)} on {len(tasks)} task{'s' * (len(tasks) > 1)}. "
-        "Learnt from one number per episode, but for <code>dense</code>, the reference."
-    )
-
-
-def _notes(results: Results, groups: list[Group], labels: dict[tuple[str, str, str], str]) -> str:
-    """What is missing, before anything is shown."""
-    notes = list(results.notes)
-    for of_task in by_task(groups).values():
-        notes += panel_notes(of_task, {id(group): _name(group, labels) for group in of_task})
-    lines = sentences(notes, most_subjects=12)
-    if not lines:
-        return ""
-    items = "".join(f"<li>{_text(line)}</li>" for line in lines)
-    return f'<section class="notes"><h2>What is missing</h2><ul>{items}</ul></section>'
-
-
-def _name(group: Group, labels: dict[tuple[str, str, str], str]) -> str:
-    """The label of a curve; its settings too where they are not the preset's."""
-    changed = settings_text(changed_settings(group.config), most=4)
-    return f"{labels[group.series]}, {changed}" if changed else labels[group.series]
-
-
-def _final(group: Group) -> str:
-    return _mean_and_error(float(group.mean[-1]), float(group.error[-1]) if len(group.seeds) > 1 else None)
-
-
-def _returns_table(groups: list[Group], labels: dict[tuple[str, str, str], str]) -> str:
-    """Tasks by methods: the last evaluation that all seeds have."""
-    series = sorted({group.series for group in groups}, key=lambda one: (method_order(one[0]), one[1:]))
-    rows = []
-    for task, of_task in by_task(groups).items():
-        cells = []
-        for one in series:
-            group = next((group for group in of_task if group.series == one), None)
-            if group is None:
-                cells.append("<td>–</td>")
-                continue
-            base = f"{len(group.seeds)} seed{'s' * (len(group.seeds) > 1)}, {steps_text(float(group.steps[-1]))}"
-            cells.append(f"<td>{_text(_final(group))}<small>{_text(base)}</small></td>")
-        rows.append(f"<tr><th scope='row'>{_text(task.title)}</th>{''.join(cells)}</tr>")
-    heads = "".join(f"<th scope='col'>{_text(labels[one])}</th>" for one in series)
-    return (
-        "<section><h2>Final returns</h2><p>Mean ± standard error over seeds, at the last evaluation that all seeds "
-        "of a cell have; below, how many seeds and steps that is.</p>"
-        f"<div class='wide' tabindex='0'><table id='returns'><thead><tr><th scope='col'>task</th>{heads}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></div></section>"
-    )
-
-
-def _curves_section(groups: list[Group], kept: list[Group], labels: dict[tuple[str, str, str], str]) -> str:
-    others = len(groups) - len(kept)
-    hint = (
-        f"<label><input type='checkbox' id='all-settings'> also {others} with changed settings</label>"
-        if others
-        else ""
-    )
-    return (
-        "<section><h2>Learning curves</h2><p>Return of an episode against environment steps: mean and standard error "
-        "over seeds. Point at a curve to read it.</p>"
-        "<form id='filters'><fieldset id='methods'><legend>methods</legend></fieldset>"
-        "<fieldset id='tasks'><legend>environments</legend></fieldset>"
-        f"{hint}</form><div id='curves'></div>"
-        "<noscript><p>The curves need JavaScript; the figures below show them without.</p></noscript></section>"
-    )
-
-
-def _curves(groups: list[Group], kept: list[Group], labels: dict[tuple[str, str, str], str]) -> dict[str, Any]:
-    """What the script draws."""
-    series = sorted({group.series for group in groups}, key=lambda one: (method_order(one[0]), one[1:]))
-    dashes = {one: style.line for one, style in series_styles(series).items()}
-    return {
-        "series": [{"name": labels[one], "method": one[0], "dash": _dash(dashes[one], True)} for one in series],
-        "tasks": [
-            {
-                "title": task.title,
-                "curves": [
-                    {
-                        "name": _name(group, labels),
-                        "series": labels[group.series],
-                        "method": group.config.method.name,
-                        "dash": _dash(dashes[group.series], any(group is one for one in kept)),
-                        "plain": any(group is one for one in kept),
-                        "seeds": len(group.seeds),
-                        **_points(group),
-                    }
-                    for group in of_task
-                ],
-            }
-            for task, of_task in by_task(groups).items()
-        ],
-    }
-
-
-def _dash(line: Any, is_plain: bool) -> str:
-    if not is_plain:
-        return "1 3"
-    if line == "--":
-        return "6 4"
-    return "" if line == "-" else " ".join(str(2 * part) for part in line[1])
-
-
-def _points(group: Group) -> dict[str, list[float]]:
-    """The curve, thinned to what a screen can show; its last point is always there."""
-    places = np.unique(np.linspace(0, len(group.steps) - 1, min(MOST_POINTS, len(group.steps))).round().astype(int))
-    return {
-        "steps": group.steps[places].tolist(),
-        "mean": [float(f"{value:.6g}") for value in group.mean[places]],
-        "error": [float(f"{value:.4g}") for value in group.error[places]],
-    }
-
-
-def _figures(results: Results) -> tuple[list[str], list[str]]:
-    """Each figure with its caption and its command, or why there is none."""
-    parts, left_out = [], []
-    for name, (what, _) in FIGURES.items():
-        command = f"diaster figure {name} {_quoted(results.path)} -o {name}.svg"
-        head = f"<h3>{_text(name)}</h3><p>{_text(what)}</p>"
-        try:
-            wide, lines = _picture(name, results, PAGE)
-            narrow, _ = _picture(name, results, COLUMN)
-        except DiasterError as error:
-            left_out.append(f"{name}: {error}")
-            parts.append(f"<article class='absent' id='{name}'>{head}<p>Not drawn: {_text(error)}</p></article>")
-            continue
-        words = _text(f"{name}: {' '.join(lines)}")
-        parts.append(
-            f"<article id='{name}'>{head}<picture><source media='(max-width: 40rem)' srcset='{narrow}'>"
-            f"<img alt='{words}' src='{wide}'></picture><pre><code>{_text(command)}</code></pre></article>"
-        )
-    return parts, left_out
-
-
-def _picture(name: str, results: Results, width: float) -> tuple[str, list[str]]:
-    """A figure as part of the page, and its caption."""
-    with drawing():
-        figure, lines = draw(name, results, width)
-        return f"data:image/png;base64,{base64.b64encode(picture_bytes(figure, '.png')).decode()}", lines
-
-
-def _runs_section(groups: list[Group], labels: dict[tuple[str, str, str], str]) -> str:
-    """Every setting with the command that made it."""
-    rows = []
-    for group in groups:
-        state = "; ".join(group.notes) or "complete"
-        command = train_command(group.config, group.seeds)
-        rows.append(
-            f"<details><summary><b>{_text(group.task.title)}</b> {_text(_name(group, labels))} "
-            f"<span>{_text(_final(group))}</span></summary>"
-            f"<p>seeds {_text(', '.join(map(str, group.seeds)))}; {_text(steps_text(float(group.steps[-1])))} steps; "
-            f"{_text(state)}</p><pre><code>{_text(command)}</code></pre></details>"
-        )
-    return (
-        "<section><h2>Runs and the commands that made them</h2>"
-        "<p>Whatever a command does not name is a default of its method, agent and preset.</p>"
-        f"{''.join(rows)}</section>"
-    )
+def _method_rules() -> str:
+    """The colour of each method; the style sheet may name another one, for a dark page."""
+    return "".join(f".{name} {{ --c: var(--{name}, {method.colour}); }}\n" for name, method in METHODS.items())

@@ -1,4 +1,4 @@
-"""The command line that gives a configuration: what a reader types to repeat a run."""
+"""The command line that repeats a run."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import shlex
 from typing import Any
 
 from diaster.analysis.curves import flat
-from diaster.config import RunConfig, combine
+from diaster.config import DEFAULT_AGENT, DEFAULT_METHOD, RunConfig, combine
 
 SHOWN_ANYWAY = ("steps", "seeds")
 NAMED_FIRST = ("env", "method.name", "agent.name", "preset")
 
 
 def train_command(config: RunConfig, seeds: tuple[int, ...] | None = None) -> str:
-    """`diaster train` with all that differs from the defaults of its method, agent and preset."""
+    """`diaster train` with all settings that differ from the defaults of the method, agent and preset."""
     given = {"env": config.env, "method": config.method.name, "agent": config.agent.name}
     usual = flat(combine(config.preset, {}, "", given))
     values = {**flat(config), "seeds": config.seeds if seeds is None else seeds}
     words = ["diaster", "train", config.env]
-    words += ["--method", config.method.name] if config.method.name != "diaster" else []
-    words += ["--agent", config.agent.name] if config.agent.name != "sac" else []
+    words += ["--method", config.method.name] if config.method.name != DEFAULT_METHOD else []
+    words += ["--agent", config.agent.name] if config.agent.name != DEFAULT_AGENT else []
     words += ["--preset", config.preset] if config.preset != "default" else []
     for name, value in values.items():
         if name not in NAMED_FIRST and (name in SHOWN_ANYWAY or value != usual[name]):
@@ -40,7 +40,7 @@ def _flag(name: str, value: Any) -> list[str]:
 
 
 def seeds_argument(seeds: tuple[int, ...]) -> str:
-    """A count for 0 … count − 1, else a list."""
+    """A count where the seeds are 0 … count − 1, else a list."""
     if seeds == tuple(range(len(seeds))):
         return str(len(seeds))
     return ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")

@@ -1,0 +1,109 @@
+"""A folder of runs: finds its run directories and reads their evaluations."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diaster.analysis.notes import Note
+from diaster.config import RunConfig
+from diaster.errors import DiasterError
+from diaster.rundir.files import damaged, is_file
+from diaster.rundir.records import CONFIG, DONE, PROGRESS, Table, read_config, read_progress
+
+MOST_LEVELS = 4  # folders below the one that is named
+MOST_FOLDERS = 100_000
+LARGEST = 1e100  # the squares of much larger returns overflow
+
+Evaluations = dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]  # of each seed: steps, and the return at each
+
+
+class RecordedRun(NamedTuple):
+    """A run directory with at least one evaluation."""
+
+    path: Path
+    config: RunConfig
+    evaluations: Evaluations
+    is_done: bool
+
+
+class Results(NamedTuple):
+    """All runs below a folder, and a note for each that has nothing to show yet."""
+
+    path: Path
+    runs: tuple[RecordedRun, ...]
+    notes: tuple[Note, ...]
+
+
+def read_results(path: Path) -> Results:
+    """Every run below a folder; or the folder itself where it is a run directory."""
+    if not path.is_dir():
+        raise DiasterError(f"'{path}' is no folder; give one that holds run directories, or a run directory.")
+    runs, notes = [], []
+    for folder in run_directories(path):
+        name = str(folder.relative_to(path)) if folder != path else folder.name
+        try:
+            found = _read_run(folder)
+        except DiasterError:
+            if is_file(folder / CONFIG):
+                raise
+            continue  # a run that fails early removes its directory
+        if found is None:
+            notes.append(Note(name, "has no evaluation yet"))
+        else:
+            runs.append(found)
+    if not runs and notes:
+        raise DiasterError(f"no run in '{path}' has an evaluation yet; try again when a first one is done.")
+    if not runs:
+        raise DiasterError(f"'{path}' holds no runs; give a folder that 'diaster train --out' has written into.")
+    return Results(path, tuple(runs), tuple(notes))
+
+
+def run_directories(path: Path) -> list[Path]:
+    """The folders with a configuration, in order; links are not followed, and a run holds no other run."""
+    found, ahead, seen = [], [(path, 0)], 0
+    while ahead:
+        folder, level = ahead.pop()
+        seen += 1
+        if seen > MOST_FOLDERS:
+            raise DiasterError(f"'{path}' has more than {MOST_FOLDERS:,} folders below it; name the one with the runs.")
+        if is_file(folder / CONFIG):
+            found.append(folder)
+        elif level < MOST_LEVELS:
+            try:
+                with os.scandir(folder) as entries:
+                    ahead += [(folder / item.name, level + 1) for item in entries if item.is_dir(follow_symlinks=False)]
+            except FileNotFoundError:
+                continue  # removed in the meantime
+            except OSError as error:
+                raise DiasterError(f"'{folder}' cannot be read: {error.strerror}; check its permissions.") from None
+    return sorted(found)
+
+
+def _read_run(path: Path) -> RecordedRun | None:
+    config = read_config(path)
+    if not is_file(path / PROGRESS):
+        return None
+    evaluations = seed_evaluations(path, config, read_progress(path))
+    return RecordedRun(path, config, evaluations, is_file(path / DONE)) if evaluations else None
+
+
+def seed_evaluations(path: Path, config: RunConfig, table: Table) -> Evaluations:
+    """Steps and returns of each seed in a table; a table that no run of these settings writes is refused."""
+    strange = set(table["seed"].tolist()) - set(config.seeds)
+    if strange:
+        raise damaged(path / PROGRESS, f"it has the seed {min(strange)}, which the run's configuration has not")
+    found = {}
+    for seed in dict.fromkeys(table["seed"].tolist()):
+        rows = table.where(seed=seed)
+        steps, returns = rows["step"], rows["return_mean"]
+        if not (np.abs(returns) <= LARGEST).all():
+            raise damaged(path / PROGRESS, f"it has returns that are no numbers, or beyond ±{LARGEST:g}")
+        if (np.diff(steps) <= 0).any():
+            raise damaged(path / PROGRESS, f"the evaluations of seed {seed} are not one after the other")
+        found[seed] = (steps, returns)
+    return found
