@@ -134,4 +134,6 @@ def test_rewards_that_are_all_zero_or_single_say_nothing_against_step_rewards():
 
 
 def test_there_is_no_correlation_with_rewards_that_an_environment_does_not_have():
-    assert math.isnan(diagnose(THREE, rewards([1.0, 2.0], [0.0, 0.0, 3.0, 3.0], [12.0]), is_known=False).reward_correlation)
+    assert math.isnan(
+        diagnose(THREE, rewards([1.0, 2.0], [0.0, 0.0, 3.0, 3.0], [12.0]), is_known=False).reward_correlation
+    )

@@ -98,6 +98,17 @@ def test_two_ticks_at_one_time_are_no_division_by_zero(clock_time: Time) -> None
     assert "left" in clock.text()
 
 
+def test_an_evaluation_of_an_older_step_does_not_slow_the_clock_down(clock_time: Time) -> None:
+    text = io.StringIO()
+    lines = Lines(text)
+    lines.start(CONFIG, SPEC)
+    for step in (200, 400, 600, 800):
+        clock_time.now += 2.0
+        lines.advance(Progress(step, 1.0, NAN))
+    lines.evaluated([row(4), row(2)])  # of step 500
+    assert "200 steps/s" in text.getvalue().splitlines()[-1]
+
+
 # Lines of text
 
 
@@ -137,7 +148,7 @@ def test_lines_go_to_the_stream_one_per_event(clock_time: Time, capsys: pytest.C
     assert len(lines) == 3
     assert lines[0] == headline(CONFIG, SPEC)
     assert lines[1].startswith(evaluation_line([row(4), row(2)]))
-    assert lines[1].endswith("333 steps/s  0:03 left")  # 1000 of 2000 steps in three seconds
+    assert lines[1].endswith("400 steps/s  0:03 left")  # 1000 of 2000 steps in three seconds
     assert lines[2] == "warning: the fit is [poor] indeed."
     assert capsys.readouterr() == ("", "")
 

@@ -52,7 +52,7 @@ class EpisodicReward(gym.Wrapper[Any, Any, Any, Any]):
                 raise TypeError(f"a reward of shape {shape} where one number is needed")
         value = float(reward)
         self._sum += value
-        info = {TRUE_REWARD: value, **info}  # an inner wrapper of this kind knows better
+        info = {**info, TRUE_REWARD: value}  # whatever the environment calls so itself
         # A reward that is no number is passed on at once, so that it can be reported at its step.
         shown = self._sum if terminated or truncated or not math.isfinite(value) else 0.0
         return obs, shown, terminated, truncated, info

@@ -72,7 +72,6 @@ class Lines(Silent):
             self._say(outlook)
 
     def evaluated(self, rows: Sequence[Row]) -> None:
-        self._clock.tick(int(rows[0]["step"]) * len(rows))
         self._say(f"{evaluation_line(rows)}  {self._clock.text()}")
 
     def warn(self, sentence: str) -> None:
