@@ -37,7 +37,7 @@ CASES: dict[str, list[str]] = {
     "episodic, td3": ["InvertedPendulum-v5", "--method=episodic", "--agent=td3"],
     "dense, sac": ["Ant-v5", "--method=dense", "--horizon=60"],
 }  # fmt: skip
-RESULTS = ("progress.csv", "policy.safetensors", "method.safetensors")
+RESULTS = ("progress.csv", "policy.safetensors", "decomposer.safetensors")
 
 
 def diaster(*arguments: str) -> subprocess.Popen[bytes]:

@@ -367,7 +367,7 @@ def test_a_run_directory_holds_the_files_that_are_promised_and_no_other(trained:
     expected = {CONFIG, PROGRESS, METADATA, POLICY, DECOMPOSER, DONE}
     assert {item.name for item in trained.path.iterdir()} == expected
     assert expected == {
-        "config.toml", "progress.csv", "metadata.json", "policy.safetensors", "method.safetensors", "DONE",
+        "config.toml", "progress.csv", "metadata.json", "policy.safetensors", "decomposer.safetensors", "DONE",
     }  # fmt: skip
 
 

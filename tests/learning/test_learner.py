@@ -1,4 +1,4 @@
-"""The compiled half: where a learner's rewards come from, labels that need the history, readiness of a seed."""
+"""The compiled half: where an agent's rewards come from, labels that need the history, readiness of a seed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from diaster.decomposers import Decomposer
 from diaster.decomposers.controls import make_dense
 from diaster.decomposers.diaster import make_diaster
 from diaster.decomposers.rudder import make_rudder
+from diaster.learning import labels, snapshot, updates
 from diaster.learning import learner as module
 from diaster.learning.learner import Learner
 from diaster.learning.reward_model import RewardModel
@@ -26,7 +27,7 @@ from diaster.types import EnvSpec, Episode, EvaluationEpisode
 
 # Short episodes in a ring so large that a renewal of its labels takes more than one call.
 OBS, ACTIONS, HORIZON, CAPACITY, BATCH = 3, 2, 4, 400, 8
-assert HORIZON * module.LABEL_ROWS[-1] < CAPACITY
+assert HORIZON * labels.ROWS[-1] < CAPACITY
 SPEC = EnvSpec("toy", OBS, ACTIONS, -np.ones(2, np.float32), np.ones(2, np.float32), (ACTIONS,), HORIZON)
 READY = np.array([True])
 
@@ -45,11 +46,11 @@ def learner_of(decomposer: Decomposer, agent: Agent | None = None, n_seeds: int 
 
 
 def fill(learner: Learner, random: np.random.Generator, rounds: int, *per_seed: int) -> list[list[Episode]]:
-    """Let so many episodes of each seed in, some at a time; returns those of them that are stored in the end."""
+    """Store episodes of each seed, some at a time; returns those of them that are stored in the end."""
     seen: list[list[Episode]] = [[] for _ in per_seed]
     for _ in range(rounds):
         new = [[random_episode(random) for _ in range(n)] for n in per_seed]
-        learner.ingest(new)
+        learner.store_episodes(new)
         for of_seed, episodes in zip(seen, new, strict=True):
             of_seed += episodes
     stored = np.minimum(learner.store.n_episodes, [len(of_seed) for of_seed in seen])
@@ -64,10 +65,10 @@ def live_places(learner: Learner, seed: int = 0) -> np.ndarray:
 
 def stored_labels(learner: Learner, episodes: list[Episode]) -> np.ndarray:
     """Labels of the newest episodes, in order."""
-    assert learner.labels is not None
+    assert learner.labels.values is not None
     total = sum(episode.length for episode in episodes)
     end = int(learner.store.next_step[0])
-    return np.asarray(learner.labels)[0][np.arange(end - total, end) % CAPACITY]
+    return np.asarray(learner.labels.values)[0][np.arange(end - total, end) % CAPACITY]
 
 
 def expected_labels(learner: Learner, model: RewardModel, episodes: list[Episode]) -> np.ndarray:
@@ -87,12 +88,12 @@ def last_batch(learner: Learner) -> Transition:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[0], learner.state.agent.batch)
 
 
-def test_a_learners_reward_is_the_decomposers_and_all_else_is_as_stored() -> None:
+def test_an_agents_reward_is_the_decomposers_and_all_else_is_as_stored() -> None:
     def reward(state: Any, steps: Steps) -> jax.Array:
         return steps.obs[..., 0] + 2.0 * steps.next_obs[..., 1] + 100.0 * steps.time + steps.episode_return
 
     learner = learner_of(make_counting(label=None, reward=reward))
-    assert learner.labels is None
+    assert learner.labels.values is None
     [live] = fill(learner, np.random.default_rng(0), 5, 30)
     known = steps_by_obs(live)
     for number in range(5):
@@ -118,7 +119,7 @@ def test_labels_go_before_the_step_reward() -> None:
         assert reward == 10.0 * t + episode.length
 
 
-def test_a_method_may_choose_the_steps_of_a_learners_batch() -> None:
+def test_a_method_may_choose_the_steps_of_an_agents_batch() -> None:
     def newest(state: Any, store: EpisodeStore, key: jax.Array, n: int) -> Steps:
         return gather_numbered(store, store.next_step - 1 - jnp.arange(n))
 
@@ -140,7 +141,7 @@ def test_the_upper_reference_learns_from_the_hidden_rewards_also_in_a_ring_that_
     assert (learner.store.oldest > 0).all()
     for seed, episodes in enumerate(live):
         hidden = np.concatenate([episode.hidden_reward for episode in episodes])
-        labels = np.asarray(learner.labels)[seed][live_places(learner, seed)]
+        labels = np.asarray(learner.labels.values)[seed][live_places(learner, seed)]
         np.testing.assert_allclose(labels, hidden / 4.0, rtol=1e-6)
     learner.fit_agent(np.array([True, True]), 0, 1)
     known = steps_by_obs(live[0])
@@ -155,11 +156,11 @@ def test_hidden_rewards_that_come_along_reach_no_other_method() -> None:
     random = np.random.default_rng(4)
     for _ in range(3):
         episodes = [random_episode(random) for _ in range(4)]
-        first.ingest([episodes])
-        second.ingest([[episode._replace(hidden_reward=None) for episode in episodes]])
+        first.store_episodes([episodes])
+        second.store_episodes([[episode._replace(hidden_reward=None) for episode in episodes]])
     for one, other in zip(
-        jax.tree.leaves((first.state, first.store, first.labels)),
-        jax.tree.leaves((second.state, second.store, second.labels)),
+        jax.tree.leaves((first.state, first.store, first.labels.values)),
+        jax.tree.leaves((second.state, second.store, second.labels.values)),
         strict=True,
     ):
         np.testing.assert_array_equal(one, other)
@@ -196,7 +197,7 @@ def test_labels_of_new_episodes_are_the_present_models_of_each_episode_by_itself
     learner, model = labelling(name)
     for n in (1, 4, 9, 40, 70, 40):
         episodes = [random_episode(random) for _ in range(n)]
-        learner.ingest([episodes])
+        learner.store_episodes([episodes])
         np.testing.assert_allclose(
             stored_labels(learner, episodes), expected_labels(learner, model, episodes), atol=1e-5
         )
@@ -216,63 +217,27 @@ def test_renewing_labels_brings_every_stored_step_up_to_date_also_in_a_ring_that
     np.testing.assert_allclose(stored_labels(learner, live), expected, atol=1e-5)
 
 
-class Written:
-    """Stands for the labels of one seed, and keeps where a call writes to."""
-
-    def __init__(self) -> None:
-        self.shape, self.at = (CAPACITY,), self
-        self.places: list[np.ndarray] = []
-
-    def __getitem__(self, places: jax.Array) -> Written:
-        self.places.append(np.asarray(places))
-        return self
-
-    def set(self, values: jax.Array, mode: str) -> Written:
-        assert mode == "drop" and values.shape == self.places[-1].shape
-        return self
-
-
-def test_a_renewal_writes_the_label_of_every_stored_step_once_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Steps] = []
-    written: list[Written] = []
-
+def test_a_renewal_labels_every_stored_step_by_itself_and_touches_no_other_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def label(state: Any, steps: Steps) -> jax.Array:
-        seen.append(jax.device_get(steps))
-        return jnp.zeros(steps.time.shape)
+        return 10_000.0 * state.updates + 100.0 * steps.time + steps.length
 
-    def relabel(state: Any, stores: EpisodeStore, labels: Any, start: np.ndarray, n_rows: int) -> Any:
-        for seed, of_seed in enumerate(written):
-            store = jax.tree.map(lambda leaf, seed=seed: leaf[seed], stores)
-            learner._relabel_one(None, store, of_seed, start[seed], n_rows)
-        return labels
-
-    # Three seeds: one that fills its ring quickly, one slowly, and one that never has an episode.
-    learner, random = learner_of(make_counting(label=label), n_seeds=3), np.random.default_rng(0)
-    monkeypatch.setattr(learner, "_relabel", relabel)
-    for label_rows, rounds in (((64,), 1), ((2, 8), 3), ((2, 64), 20), ((64,), 2), ((1, 20), 1), ((2, 64), 30)):
-        monkeypatch.setattr(module, "LABEL_ROWS", label_rows)
-        written.clear()
-        fill(learner, random, rounds, 9, 3, 0)
+    random = np.random.default_rng(0)
+    for rows, rounds in (((64,), 1), ((2, 8), 3), ((2, 64), 20), ((1, 20), 30)):
+        monkeypatch.setattr(labels, "ROWS", rows)
+        # Three seeds: one that fills its ring quickly, one slowly, and one that never has an episode.
+        learner = learner_of(make_counting(label=label), n_seeds=3)
+        live = fill(learner, random, rounds, 9, 3, 0)
         learner.fit_decomposer(np.ones(3, bool), 0, 1)
-        seen.clear()
-        written.extend(Written() for _ in range(3))
+        learner.labels.values = jnp.full_like(learner.labels.values, -1.0)
         learner.renew_labels(oldest=0)
-        for seed in range(3):
-            places = np.concatenate([call.ravel() for call in written[seed].places])
-            counts = np.bincount(places, minlength=CAPACITY + 1)[:CAPACITY]  # one past the end is nowhere
-            expected = np.zeros(CAPACITY, int)
-            expected[live_places(learner, seed)] = 1
-            np.testing.assert_array_equal(counts, expected)
-        # A row holds whole episodes end to end: it begins with a first step, and what is written ends with a last one.
-        calls = [places for of_call in zip(*(one.places for one in written), strict=True) for places in of_call]
-        for steps, places in zip(seen, calls, strict=True):
-            is_written, none = places < CAPACITY, np.zeros_like(places[:1], bool)
-            begins = is_written & ~np.concatenate([none, is_written[:-1]])
-            ends = is_written & ~np.concatenate([is_written[1:], none])
-            np.testing.assert_array_equal(steps.time[0][is_written.any(axis=0)], 0)
-            np.testing.assert_array_equal(steps.time[begins], 0)
-            np.testing.assert_array_equal(steps.time[ends], steps.length[ends] - 1)
-    assert (learner.store.oldest[:2] > 0).all() and int(learner.store.newest[2]) == 0
+        for seed, episodes in enumerate(live):
+            expected = np.full(CAPACITY, -1.0)
+            own = [10_000.0 + 100.0 * t + episode.length for episode in episodes for t in range(episode.length)]
+            expected[live_places(learner, seed)] = own
+            np.testing.assert_array_equal(np.asarray(learner.labels.values)[seed], expected)
+    assert int(learner.store.oldest[0]) > 0, "a ring has wrapped"
 
 
 def test_labels_are_renewed_only_when_they_are_older_than_asked() -> None:
@@ -281,7 +246,7 @@ def test_labels_are_renewed_only_when_they_are_older_than_asked() -> None:
     fill(learner, random, 3, 4)
 
     def ages() -> set[int]:
-        labels = np.asarray(learner.labels)[0][live_places(learner)]
+        labels = np.asarray(learner.labels.values)[0][live_places(learner)]
         return set((int(learner.state.decomposer.updates[0]) - labels).astype(int).tolist())
 
     assert ages() == {0}
@@ -313,7 +278,7 @@ def two_seeds() -> Learner:
 def test_a_seed_that_is_not_ready_keeps_its_nets() -> None:
     random = np.random.default_rng(2)
     learner = two_seeds()
-    learner.ingest([[random_episode(random) for _ in range(4)], []])
+    learner.store_episodes([[random_episode(random) for _ in range(4)], []])
     before = jax.device_get(learner.state)
     ready = np.array([True, False])
     metrics = learner.fit_decomposer(ready, 0, 3) | learner.fit_agent(ready, 0, 3)
@@ -339,14 +304,13 @@ def test_the_host_acts_with_the_parameters_of_each_seed() -> None:
 
 def test_policies_that_are_read_later_are_those_of_the_time_they_were_sent() -> None:
     learner = two_seeds()
-    learner.ingest([[random_episode(np.random.default_rng(seed)) for _ in range(4)] for seed in range(2)])
+    learner.store_episodes([[random_episode(np.random.default_rng(seed)) for _ in range(4)] for seed in range(2)])
     before = np.array(learner.state.agent.actor[0].weight)
     sent = learner.send_policies()
     learner.fit_agent(np.ones(2, bool), 3, 3)
     for policy, weight, now in zip(sent.of_seeds, before, learner.send_policies().of_seeds, strict=True):
         np.testing.assert_array_equal(policy.layers[0][0], weight)
         assert not np.array_equal(now.layers[0][0], weight)
-    assert sent.are_here
 
 
 def lose(learner: Learner, seed: int) -> None:
@@ -356,23 +320,23 @@ def lose(learner: Learner, seed: int) -> None:
 
 
 def nets_of_seeds(learner: Learner) -> list[dict[str, np.ndarray]]:
-    arrays = module.net_arrays(learner.state)
+    arrays = snapshot.net_arrays(learner.state)
     return [{name: array[seed] for name, array in arrays.items()} for seed in range(3)]
 
 
-def test_a_seed_whose_policy_is_not_finite_goes_back_to_the_nets_that_were_kept_and_the_others_do_not() -> None:
+def test_a_seed_whose_policy_is_not_finite_is_rolled_back_to_the_nets_that_were_kept_and_the_others_are_not() -> None:
     learner = learner_of(make_counting(label=None), make_sac(SacConfig(hidden=4)), n_seeds=3)
     fill(learner, np.random.default_rng(0), 1, 5, 5, 5)
     ready = np.ones(3, bool)
     learner.fit_agent(ready, 0, 1)
-    learner.keep()
+    learner.keep_nets()
     kept = nets_of_seeds(learner)
     keys = jax.random.key_data(learner._seed_keys)
-    for times in (1, 2):
-        learner.fit_agent(ready, times, 1)
+    for count in (1, 2):
+        learner.fit_agent(ready, count, 1)
         learned = nets_of_seeds(learner)
         lose(learner, 1)
-        assert learner.send_policies().times_back.tolist() == [0, times, 0]
+        assert learner.send_policies().rollbacks.tolist() == [0, count, 0]
         now = nets_of_seeds(learner)
         for seed, expected in enumerate((learned[0], kept[1], learned[2])):
             jax.tree.map(np.testing.assert_array_equal, now[seed], expected)
@@ -380,24 +344,24 @@ def test_a_seed_whose_policy_is_not_finite_goes_back_to_the_nets_that_were_kept_
         assert [np.array_equal(*pair) for pair in zip(other, keys, strict=True)] == [True, False, True]
     sent = learner.send_policies()
     assert np.isfinite(sent.of_seeds[1].layers[0][0]).all()
-    assert learner.snapshot().times_back == [0, 2, 0]
+    assert learner.snapshot().rollbacks == [0, 2, 0]
 
 
-def test_labels_of_a_seed_that_went_back_are_those_of_the_nets_it_went_back_to() -> None:
+def test_labels_of_a_seed_are_those_of_its_nets_also_after_a_rollback() -> None:
     learner = learner_of(make_counting(), make_sac(SacConfig(hidden=4)), n_seeds=3)
     fill(learner, np.random.default_rng(0), 1, 5, 5, 5)
     ready = np.ones(3, bool)
     learner.fit_decomposer(ready, 0, 2)
     learner.renew_labels(0)
-    learner.keep()  # a label is the number of updates of who gave it
+    learner.keep_nets()  # a label is the number of updates of the nets that gave it
     learner.fit_decomposer(ready, 2, 3)
     learner.renew_labels(0)
     learner.fit_agent(ready, 0, 1)
     lose(learner, 1)
     learner.send_policies()
-    assert [set(learner.labels[seed, live_places(learner, seed)].tolist()) for seed in range(3)] == [{5.0}] * 3
-    learner.ingest([[], [], []])
-    assert [set(learner.labels[seed, live_places(learner, seed)].tolist()) for seed in range(3)] == [
+    assert [set(learner.labels.values[seed, live_places(learner, seed)].tolist()) for seed in range(3)] == [{5.0}] * 3
+    learner.store_episodes([[], [], []])
+    assert [set(learner.labels.values[seed, live_places(learner, seed)].tolist()) for seed in range(3)] == [
         {5.0},
         {2.0},
         {5.0},
@@ -407,7 +371,7 @@ def test_labels_of_a_seed_that_went_back_are_those_of_the_nets_it_went_back_to()
 def test_kept_nets_stay_as_they_are_when_learning_goes_on() -> None:
     learner = learner_of(make_counting(label=None), make_sac(SacConfig(hidden=4)))
     fill(learner, np.random.default_rng(0), 1, 5)
-    learner.keep()
+    learner.keep_nets()
     frozen = learner.frozen_decomposers()
     before, decomposers = learner.snapshot(), jax.device_get(frozen)
     learner.fit_agent(READY, 0, 2)
@@ -415,17 +379,17 @@ def test_kept_nets_stay_as_they_are_when_learning_goes_on() -> None:
     jax.tree.map(np.testing.assert_array_equal, after.good, before.good)
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(frozen), decomposers)
     assert any(not np.array_equal(after.arrays[name], before.arrays[name]) for name in before.good)
-    nets = module.nets_of(before.good, learner.state)
-    jax.tree.map(np.testing.assert_array_equal, module.net_arrays(nets), before.good)
+    nets = snapshot.nets_of(before.good, learner.state)
+    jax.tree.map(np.testing.assert_array_equal, snapshot.net_arrays(nets), before.good)
 
 
 def test_sound_nets_are_the_new_ones_but_of_a_seed_in_which_a_number_is_lost() -> None:
-    def nets(offset: float) -> module.LearnerState:
+    def nets(offset: float) -> snapshot.LearnerState:
         arrays = {"weight": jnp.arange(6.0).reshape(3, 2) + offset, "updates": jnp.arange(3) + int(offset)}
-        return module.LearnerState(arrays, jnp.full((3,), offset))
+        return snapshot.LearnerState(arrays, jnp.full((3,), offset))
 
     new = nets(10.0)._replace(agent=jnp.array([10.0, jnp.nan, 10.0]))
-    chosen = module.sound_nets(new, nets(0.0))
+    chosen = snapshot.sound_nets(new, nets(0.0))
     np.testing.assert_array_equal(chosen.decomposer["weight"], [[10, 11], [2, 3], [14, 15]])
     np.testing.assert_array_equal(chosen.decomposer["updates"], [10, 1, 12])
     np.testing.assert_array_equal(chosen.agent, [10.0, 0.0, 10.0])
@@ -444,47 +408,18 @@ def test_learning_in_the_working_form_is_learning_and_leaves_the_state_in_its_ow
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5), *states)
 
 
-@pytest.mark.parametrize("rounds", [1, 8], ids=["few steps", "a ring that has wrapped"])
-def test_rewards_from_a_table_are_those_of_the_steps_drawn(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
-    monkeypatch.setattr(module, "TABLE_BLOCK", 32)
-    batches = []
-    for tabulates in (True, False):
-        learner = learner_of(make_diaster(DiasterConfig(hidden=4), HORIZON))
-        assert learner._tabulates
-        learner._tabulates = tabulates
-        fill(learner, np.random.default_rng(3), rounds, 30)
-        n_updates = 2 * CAPACITY // BATCH if rounds > 1 else 20
-        assert len(live_places(learner)) <= n_updates * BATCH
-        learner.fit_agent(READY, 0, n_updates)
-        batches.append(last_batch(learner))
-    assert np.abs(batches[0].reward).max() > 0.01
-    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6), *batches)
-
-
-def test_a_table_too_small_for_all_stored_steps_is_not_used() -> None:
-    rewards = []
-    for tabulates in (True, False):
-        learner = learner_of(make_diaster(DiasterConfig(hidden=4), HORIZON))
-        learner._tabulates = tabulates
-        fill(learner, np.random.default_rng(3), 2, 30)
-        assert len(live_places(learner)) > 3 * BATCH
-        learner.fit_agent(READY, 0, 3)
-        rewards.append(last_batch(learner).reward)
-    np.testing.assert_allclose(*rewards, rtol=1e-5, atol=1e-6)
-
-
 def test_how_loops_are_compiled_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     states = []
-    for options in (module.loop_options("cpu"), None):
+    for options in (updates.loop_options("cpu"), None):
         monkeypatch.setattr(module, "loop_options", lambda _, options=options: options)
         learner = learner_of(make_counting(label=None), make_sac(SacConfig(hidden=8)))
         fill(learner, np.random.default_rng(0), 1, 20)
         learner.fit_agent(READY, 0, 5)
-        states.append(module.net_arrays(learner.state))
+        states.append(snapshot.net_arrays(learner.state))
     jax.tree.map(np.testing.assert_array_equal, *states)
 
 
 def test_only_what_this_version_of_jax_knows_is_asked_of_its_compiler() -> None:
-    assert module.loop_options("gpu") is None
-    options = module.loop_options("cpu")
+    assert updates.loop_options("gpu") is None
+    options = updates.loop_options("cpu")
     assert options is None or jax.jit(lambda x: x, compiler_options=options)(1.0) == 1.0

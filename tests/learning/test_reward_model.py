@@ -172,7 +172,7 @@ def pretend(**functions) -> Decomposer:
         "scale": lambda state: jnp.full((), 2.0),
         "update": lambda state, batch: (state, {}),
     }
-    return Decomposer(**{**parts, **functions})
+    return Decomposer(**{"saved": (), **parts, **functions})
 
 
 FACTS = {

@@ -15,7 +15,8 @@ import os
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4 --xla_backend_optimization_level=0"
 import jax, numpy as np, diaster
 from diaster.learning import learner
-from diaster.training import loop as training
+from pathlib import Path
+from diaster.training.train import run_training
 from diaster.config import build_config
 from diaster.rundir.records import read_tensors
 from diaster.training.progress import Silent
@@ -30,8 +31,8 @@ def noted(self, decomposer, agent, spec, seeds, *rest):
 learner.Learner.__init__ = noted
 settings = dict(
     steps=200, seeds=5, imports=("toy_envs",), workers=0, chunk_steps=40, warmup_steps=80, device="cpu",
-    method="uniform", agent="ddpg",  # quick to compile, which every device does anew
-    learner={"hidden": 8, "batch_size": 16}, evaluation={"every": 120, "episodes": 2},
+    method="uniform", agent={"name": "ddpg", "hidden": 8, "batch_size": 16},  # quick to compile, as every device does
+    evaluation={"every": 120, "episodes": 2},
 )
 one = diaster.train("Toy-v0", out="one", **settings)
 places.clear()
@@ -43,12 +44,12 @@ class Cut(Silent):
 
 config = build_config(env="Toy-v0", devices="all", checkpoint_every=40, **settings)
 try:
-    training.run_training(config, training.Path("several"), Cut())
+    run_training(config, Path("several"), Cut())
 except RuntimeError:
     pass
 assert places == [([0, 1], {0}), ([2], {1}), ([3], {2}), ([4], {3})], places
 several = diaster.resume("several")
-for name in ("policy.safetensors", "method.safetensors"):
+for name in ("policy.safetensors", "decomposer.safetensors"):
     reference, found = (read_tensors(run.path / name) for run in (one, several))
     assert found.keys() == reference.keys()
     for key, array in reference.items():

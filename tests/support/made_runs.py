@@ -95,7 +95,7 @@ def make_run_with_nets(path: Path, env: str) -> Path:
     from diaster.agents import make_agent
     from diaster.decomposers import make_decomposer
     from diaster.envs.making import describe_env, make_env
-    from diaster.nn.trees import is_recorded, leaf_names
+    from diaster.nn.trees import leaf_names
 
     small: dict[str, Any] = {"method": {"hidden": 4}, "agent": {"hidden": 4}, "imports": ("toy_envs",)}
     make_run(path, {3: [1.0, 2.0], 8: [2.0, 3.0]}, env=env, horizon=toy_envs.HORIZON, **small)
@@ -105,11 +105,10 @@ def make_run_with_nets(path: Path, env: str) -> Path:
     policy = jax.eval_shape(lambda key: agent.policy(agent.init(key, spec)), jax.random.key(0))
     state = jax.eval_shape(lambda key: decomposer.init(key, spec), jax.random.key(0))
     random = np.random.default_rng(0)
-    for name, tree in ((POLICY, policy), (DECOMPOSER, state)):
+    for name, tree, fields in ((POLICY, policy, None), (DECOMPOSER, state, decomposer.saved)):
         arrays = {
             leaf_name: random.uniform(0.1, 0.5, (2, *leaf.shape)).astype(leaf.dtype)
-            for leaf_name, leaf in leaf_names(tree)
-            if is_recorded(leaf_name)
+            for leaf_name, leaf in leaf_names(tree, fields)
         }
         (path / name).write_bytes(safetensors.numpy.save(arrays))
     (path / METADATA).write_text("{}", encoding="utf-8")

@@ -25,6 +25,7 @@ def make_counting(**functions: Any) -> Decomposer:
         "ingest": lambda state, store, block: state,
         "reward": lambda state, steps: jnp.zeros(steps.time.shape),
         "scale": lambda state: jnp.ones(()),
+        "saved": Counted._fields,
         "draw": lambda state, store, key: (),
         "update": lambda state, batch: (Counted(state.updates + 1), {}),
         "label": lambda state, steps: jnp.full(steps.time.shape, state.updates, jnp.float32),
