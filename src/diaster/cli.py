@@ -420,7 +420,7 @@ def demo(argv: Sequence[str]) -> None:
     """diaster demo"""
     arguments = _parse("demo", argv, DemoArguments())
     from diaster.analysis.plots import learning_curve, plot_learning_curves, terminal_curve
-    from diaster.rundir.records import free_directory
+    from diaster.rundir.writer import free_directory
     from diaster.training.loop import run_training
     from diaster.training.progress import make_reporter, number
 

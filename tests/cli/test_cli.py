@@ -16,7 +16,8 @@ from diaster import cli
 from diaster.analysis.figures import FIGURES
 from diaster.config import AGENTS, METHODS, PAPER_TASKS, PRESETS, build_config, write_toml
 from diaster.rundir.recordings import ROLLOUTS
-from diaster.rundir.records import CONFIG, DECOMPOSER, DONE, METADATA, POLICY, PROGRESS, read_config, read_progress
+from diaster.rundir.records import CONFIG, DECOMPOSER, DONE, METADATA, POLICY, PROGRESS, read_config
+from diaster.rundir.results import read_progress
 
 SETTINGS = {
     "workers": "0",

@@ -289,6 +289,50 @@ def test_numbers_that_are_not_finite_pass_where_nobody_minds(tmp_path: Path) -> 
 # Writing
 
 
+def test_a_file_is_written_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    write_atomically(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("part", ["fsync", "replace"])
+@pytest.mark.parametrize("old", [None, b"old"])
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    part: str, old: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / "file"
+    if old is not None:
+        path.write_bytes(old)
+    monkeypatch.setattr(os, part, fail)
+    assert refusal(write_atomically, path, b"new") == f"'{path}' cannot be written: No space left on device."
+    assert {item.name: item.read_bytes() for item in tmp_path.iterdir()} == ({} if old is None else {"file": old})
+
+
+def test_a_write_that_is_interrupted_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_write_into_a_folder_that_is_gone_is_a_sentence(tmp_path: Path) -> None:
+    assert "cannot be written" in refusal(write_atomically, tmp_path / "gone" / "file", b"new")
+
+
 def test_a_link_in_the_place_of_a_file_is_replaced_and_not_written_through(tmp_path: Path) -> None:
     link(tmp_path / "file")
     write_atomically(tmp_path / "file", b"new")

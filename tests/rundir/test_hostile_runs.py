@@ -53,12 +53,11 @@ from diaster.rundir.records import (
     METADATA,
     POLICY,
     PROGRESS,
-    progress_csv,
     read_config,
     read_metadata,
-    read_progress,
     read_tensors,
 )
+from diaster.rundir.results import progress_csv, read_progress
 
 FILES = (CONFIG, METADATA, PROGRESS, POLICY, DECOMPOSER)
 SEEDS, HORIZON = (3, 8), 10

@@ -17,7 +17,8 @@ from diaster.errors import DiasterError
 from diaster.learning import learner as learner_module
 from diaster.learning import policies, registry
 from diaster.run import Run
-from diaster.rundir.records import DECOMPOSER, POLICY, RunWriter, read_tensors
+from diaster.rundir.records import DECOMPOSER, POLICY, read_tensors
+from diaster.rundir.writer import RunWriter
 from diaster.training import loop as training
 from diaster.training.evaluations import POOR_FIT
 from diaster.training.loop import resolve, run_training

@@ -28,7 +28,8 @@ from diaster.run import Run
 from diaster.rundir.checkpoint import DIRECTORY, generations, writing
 from diaster.rundir.checkpoint import manifest as manifests
 from diaster.rundir.lock import LOCK, RunLock
-from diaster.rundir.records import CONFIG, METADATA, read_metadata, read_progress
+from diaster.rundir.records import CONFIG, METADATA, read_metadata
+from diaster.rundir.results import read_progress
 from diaster.training import loop as training
 from diaster.training.loop import resume_training, run_training
 from diaster.training.progress import Progress, Silent

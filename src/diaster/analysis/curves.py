@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from diaster.config import METHODS, PAPER_TASKS, RunConfig, combine
 from diaster.errors import DiasterError, printable
 from diaster.rundir.files import MissingFileError, damaged, is_file
-from diaster.rundir.records import CONFIG, DONE, PROGRESS, Table, read_config, read_progress
+from diaster.rundir.records import CONFIG, DONE, PROGRESS, read_config
+from diaster.rundir.results import Table, read_progress
 
 MOST_LEVELS = 4  # folders below the one that is named
 MOST_FOLDERS = 100_000

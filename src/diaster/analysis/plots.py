@@ -19,7 +19,8 @@ from diaster.analysis.figures.style import (
 )
 from diaster.errors import DiasterError
 from diaster.rundir.files import damaged
-from diaster.rundir.records import PROGRESS, Table, read_config, read_progress
+from diaster.rundir.records import PROGRESS, read_config
+from diaster.rundir.results import Table, read_progress
 
 
 class Curve(NamedTuple):

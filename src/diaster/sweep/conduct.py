@@ -20,8 +20,10 @@ from diaster.config import RunConfig
 from diaster.errors import DiasterError, Stopped
 from diaster.rundir.files import is_file, write_atomically
 from diaster.rundir.lock import LOCK, RunLock
-from diaster.rundir.records import CONFIG, METADATA, make_directory, read_config, read_metadata, read_progress
+from diaster.rundir.records import CONFIG, METADATA, read_config, read_metadata
 from diaster.rundir.records import DONE as DONE_FILE
+from diaster.rundir.results import read_progress
+from diaster.rundir.writer import make_directory
 from diaster.signals import Interruption
 from diaster.sweep.cell import At, Ended, Job
 from diaster.sweep.display import Display, plain_table, row_of, size

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from diaster.errors import DiasterError
-from diaster.rundir.records import Row
+from diaster.rundir.results import ResultRow as Row
 
 BOARD = "tensorboard"
 

@@ -22,7 +22,8 @@ from diaster.learning.policies import SentPolicies
 from diaster.learning.reward_model import RewardModel, Rewards
 from diaster.nn.trees import is_recorded, leaf_names
 from diaster.rundir.checkpoint import CheckpointWriter
-from diaster.rundir.records import Row, RunWriter
+from diaster.rundir.results import ResultRow as Row
+from diaster.rundir.writer import RunWriter
 from diaster.training.board import Board
 from diaster.training.progress import Reporter
 from diaster.types import EvaluationEpisode

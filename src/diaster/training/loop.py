@@ -33,7 +33,9 @@ from diaster.replay.store import refill_store, store_bytes
 from diaster.run import Run
 from diaster.rundir.checkpoint import DIRECTORY, Checkpoint, CheckpointWriter, Snapshot, read_checkpoint, remove_all
 from diaster.rundir.files import Form, check_tensors, damaged, tensor_bytes
-from diaster.rundir.records import CONFIG, DONE, Row, RunWriter, free_directory, read_config, read_settings
+from diaster.rundir.records import CONFIG, DONE, read_config, read_settings
+from diaster.rundir.results import ResultRow as Row
+from diaster.rundir.writer import RunWriter, free_directory
 from diaster.signals import Interruption
 from diaster.training.board import BOARD, Board
 from diaster.training.evaluations import DueEvaluation, Evaluations, send_to_host

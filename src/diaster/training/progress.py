@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TextIO
 
 from diaster.config import RunConfig
-from diaster.rundir.records import Row
+from diaster.rundir.results import ResultRow as Row
 from diaster.types import EnvSpec
 
 DAY = 24 * 60 * 60
