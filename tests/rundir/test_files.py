@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -295,7 +296,39 @@ def test_a_file_is_written_and_replaced(tmp_path: Path) -> None:
     write_atomically(path, b"new")
     assert path.read_bytes() == b"new"
     assert [item.name for item in tmp_path.iterdir()] == ["file"]
-    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.fixture
+def umask() -> Iterator[Callable[[int], int]]:
+    """Sets it for the time of a test."""
+    before = os.umask(0o022)
+    yield os.umask
+    os.umask(before)
+
+
+def test_the_umask_decides_who_may_read_a_file(tmp_path: Path, umask: Callable[[int], int]) -> None:
+    for mask, mode in ((0o077, 0o600), (0o002, 0o664), (0o022, 0o644)):
+        umask(mask)
+        write_atomically(tmp_path / "file", b"new")
+        assert oct((tmp_path / "file").stat().st_mode & 0o777) == oct(mode), oct(mask)
+
+
+def test_an_unfinished_write_has_the_name_of_its_file_between_dots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda _: seen.extend(item.name for item in tmp_path.iterdir()))
+    write_atomically(tmp_path / "some.file", b"new")
+    assert re.fullmatch(r"\.some\.file\.[^.]+", seen[0])  # what clean-up recognises
+
+
+def test_a_name_that_is_taken_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = iter(["taken", "taken", "free"])
+    link(tmp_path / ".file.taken")
+    monkeypatch.setattr("diaster.rundir.files.secrets.token_hex", lambda _: next(names))
+    write_atomically(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert (tmp_path / "target").read_bytes() == b"secret"
 
 
 @pytest.mark.parametrize("part", ["fsync", "replace"])

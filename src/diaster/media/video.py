@@ -20,6 +20,7 @@ from diaster.envs.making import TRUE_REWARD, one_line
 from diaster.errors import DiasterError
 from diaster.media.rendering import Picture, picture_of, rendering_env
 from diaster.run import Run
+from diaster.rundir.files import new_file
 from diaster.types import Episode, EvaluationEpisode, Stream, reset_seed
 
 FORMATS = (".mp4", ".gif")
@@ -53,10 +54,9 @@ def write_video(path: Path, out: Path, seed: int | None = None) -> Film:
     except Exception as error:  # whatever the environment's own code raises
         raise DiasterError(f"'{run.config.env}' failed while it was filmed: {one_line(error)}; check it.") from error
     rewards = run.step_rewards([film.episode], seed)[0]
-    temporary = _beside(out)
+    temporary = _temporary(out)
     try:
         write(temporary, _with_panels(film, rewards), film.speed)
-        temporary.chmod(0o644)
         temporary.replace(out)
     except OSError as error:
         raise DiasterError(f"'{out}' cannot be written: {error.strerror or error}.") from None
@@ -65,14 +65,14 @@ def write_video(path: Path, out: Path, seed: int | None = None) -> Film:
     return film
 
 
-def _beside(out: Path) -> Path:
-    """A new file next to the one that it will become."""
+def _temporary(out: Path) -> Path:
+    """A new file in the same folder, of the same kind."""
     try:
-        handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.stem}.", suffix=out.suffix.lower())
+        handle, path = new_file(out.parent, f".{out.stem}.", out.suffix.lower())
     except OSError as error:
         raise DiasterError(f"'{out}' cannot be written: {error.strerror}.") from None
     os.close(handle)
-    return Path(name)
+    return path
 
 
 def _find_writer(suffix: str) -> Callable[[Path, Iterator[Picture], float], None]:
