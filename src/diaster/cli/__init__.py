@@ -59,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The entry point; returns the exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
     try:
+        if os.name != "posix":
+            raise DiasterError("diaster runs on Linux and macOS; on Windows, run it in WSL.")
         if not argv or argv[0] in ("-h", "--help", "help"):
             print(help_text(), flush=True)
         elif argv[0] == "--version":

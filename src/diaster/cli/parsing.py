@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import tyro
 
+from diaster.config.former_names import FORMER
 from diaster.errors import DiasterError
 
 Arguments = TypeVar("Arguments")
@@ -29,6 +30,7 @@ def value_of(flag: str, argv: Sequence[str]) -> str | None:
 
 def parse(command: str, argv: Sequence[str], default: Arguments) -> Arguments:
     """The typed arguments. What the parser complains of becomes a sentence like every other."""
+    refuse_former_flags(argv)
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
@@ -37,6 +39,15 @@ def parse(command: str, argv: Sequence[str], default: Arguments) -> Arguments:
         if not stop.code:
             raise
         raise DiasterError(_sentence(complaint.getvalue(), command)) from None
+
+
+def refuse_former_flags(argv: Sequence[str]) -> None:
+    """Flags that had another name in an earlier version."""
+    for item in argv:
+        flag = item.partition("=")[0]
+        for former, present in FORMER.items():
+            if flag.startswith(f"--{former}."):
+                raise DiasterError(f"{flag} is called {flag.replace(former, present, 1)} now; use that name.")
 
 
 def _sentence(box: str, command: str) -> str:
