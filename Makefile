@@ -12,8 +12,8 @@ FIGURES := performance summary cut-points step-reward proxy-reward heatmap credi
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv test check format browser-test ray-test bench peers synthetic soak soak-long cartpole watch-repair \
-	results figures-small constraints clean
+.PHONY: help demo venv test check format browser-test ray-test bench peers synthetic fuzz soak soak-long cartpole \
+	watch-repair results figures-small constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,7 +60,7 @@ $(BENCH)/.installed: pyproject.toml constraints.txt
 	@touch $@
 
 ray-test: $(RAY)/.installed ## a sweep on a Ray cluster of two nodes, one of which is killed midway (an environment of its own)
-	$(RAY)/bin/python -m pytest -W ignore tests/test_launch_ray.py
+	$(RAY)/bin/python -m pytest -W ignore tests/sweep/test_launch_ray.py
 
 $(RAY)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(RAY)
@@ -72,6 +72,9 @@ peers: $(BENCH)/.installed ## our learners beside SBX's on dense rewards, three 
 
 synthetic: venv ## recover known step rewards from totals alone, default and paper (two minutes)
 	$(BIN)/python benchmarks/synthetic.py
+
+fuzz: venv ## damage run directories in thousands of ways: each is read or refused in a sentence (some minutes)
+	DIASTER_FUZZ=5000 $(BIN)/python -m pytest tests/rundir/test_fuzzing.py
 
 soak: venv ## kill runs at random moments, resume them and compare all bytes (at most ten minutes)
 	$(BIN)/python benchmarks/soak.py

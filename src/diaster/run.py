@@ -35,16 +35,8 @@ from diaster.learning.machine import device_memory
 from diaster.learning.reward_model import GROUP, RewardModel
 from diaster.nn.trees import leaf_names
 from diaster.rundir.files import Form, check_finite, is_file
-from diaster.rundir.records import (
-    DECOMPOSER,
-    DONE,
-    POLICY,
-    Table,
-    read_config,
-    read_metadata,
-    read_progress,
-    read_tensors,
-)
+from diaster.rundir.records import DECOMPOSER, DONE, POLICY, read_config, read_metadata, read_tensors
+from diaster.rundir.results import Table, read_progress
 from diaster.types import EnvSpec, EvaluationEpisode, FloatArray
 
 # Evaluations after the run draw their episodes from numbers that no evaluation during it can have.

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first lets a run come to a good end, the second stops it at once."""
+"""Ctrl-C and SIGTERM: after the first signal a run ends in order, the second stops it at once."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
-    """Within `with`, the first signal is noted; from then on signals do what they did before."""
+    """Within `with`, the first signal is noted; later ones do what they did before."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interruption:
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python lets nobody set them
+        if threading.current_thread() is threading.main_thread():  # Python allows it nowhere else
             for number in SIGNALS:
                 self._before[number] = signal.signal(number, self._note)
         return self

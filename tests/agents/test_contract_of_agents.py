@@ -22,7 +22,7 @@ from diaster.agents.td3 import make_td3
 from diaster.config import DdpgConfig, DqnConfig, SacConfig, Td3Config, build_config, validate
 from diaster.errors import DiasterError
 from diaster.nn import nets
-from diaster.rundir.records import read_progress
+from diaster.rundir.results import read_progress
 from diaster.training.train import train
 
 HIDDEN = 8

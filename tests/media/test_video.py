@@ -1,5 +1,6 @@
 """Films of a policy: files that players read, and sentences where there can be none."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -11,14 +12,27 @@ from diaster.errors import DiasterError
 from diaster.media.video import write_video
 
 
-@pytest.mark.parametrize(("name", "magic"), [("run.mp4", b"ftyp"), ("run.gif", b"GIF8")])
-def test_a_film_is_of_the_kind_its_name_says(name: str, magic: bytes, runner: Path, tmp_path: Path) -> None:
-    film = write_video(runner, tmp_path / name, seed=8)
-    assert magic in (tmp_path / name).read_bytes()[:16]
-    assert [item.name for item in tmp_path.iterdir()] == [name]
-    assert (film.episode.episode.length, film.stride) == (10, 2)  # 50 steps a second, 25 pictures
-    assert len(film.pictures) == 6
-    assert film.episode.true_reward is not None
+def test_a_film_is_of_the_kind_its_name_says(runner: Path, tmp_path: Path) -> None:
+    for suffix, magic in ((".mp4", b"ftyp"), (".gif", b"GIF8")):
+        out = tmp_path / suffix / f"run{suffix}"
+        out.parent.mkdir()
+        film = write_video(runner, out, seed=8)
+        assert magic in out.read_bytes()[:16]
+        assert list(out.parent.iterdir()) == [out]
+        assert (film.episode.episode.length, film.stride) == (10, 2)  # 50 steps a second, 25 pictures
+        assert len(film.pictures) == 6
+        assert film.episode.true_reward is not None
+
+
+def test_the_umask_decides_who_may_see_a_film(runner: Path, tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        for mask, mode in ((0o077, 0o600), (0o002, 0o664)):
+            os.umask(mask)
+            write_video(runner, tmp_path / "run.gif")
+            assert oct((tmp_path / "run.gif").stat().st_mode & 0o777) == oct(mode), oct(mask)
+    finally:
+        os.umask(before)
 
 
 def test_each_picture_stands_above_the_curves_as_far_as_they_have_come(runner: Path, tmp_path: Path) -> None:
@@ -45,10 +59,10 @@ def test_an_unknown_kind_of_film_is_refused(runner: Path, tmp_path: Path) -> Non
 def test_a_folder_that_cannot_be_written_to_is_a_sentence(
     runner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(**_: object) -> None:
+    def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("diaster.media.video.tempfile.mkstemp", refuse)
+    monkeypatch.setattr("diaster.media.video.new_file", refuse)
     with pytest.raises(DiasterError, match=r"run\.gif' cannot be written: Permission denied"):
         write_video(runner, tmp_path / "run.gif")
 

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from diaster.errors import DiasterError
-from diaster.rundir import checkpoint
-from diaster.rundir.checkpoint import CheckpointWriter, Snapshot, generations, read_checkpoint
+from diaster.rundir.checkpoint import (
+    Checkpoint,
+    CheckpointWriter,
+    Snapshot,
+    generations,
+    read_checkpoint,
+    remove_all,
+    writing,
+)
+from diaster.rundir.checkpoint.manifest import checksum
+from diaster.rundir.checkpoint.packing import pack_episodes, unpack_episodes
+from diaster.rundir.checkpoint.removal import remove_others
 from diaster.types import Episode, EpisodeNumbers, EvaluationEpisode
 
 CAPACITY, MOST = 40, 1 << 20
+FORMER = Path(__file__).parent / "checkpoint_version_1"  # written by diaster 0.1.0
 
 
 def episode(length: int, mark: float = 0.0) -> Episode:
@@ -38,7 +52,7 @@ def write(writer: CheckpointWriter, mark: float = 0.0, evaluations: tuple[int, .
     return writer.settle(wait=True)
 
 
-def read(folder: Path, n_seeds: int = 1):
+def read(folder: Path, n_seeds: int = 1) -> tuple[Checkpoint, list[str]]:
     found, complaints = read_checkpoint(folder / "checkpoint", "settings", n_seeds, CAPACITY, MOST)
     assert found is not None
     return found, complaints
@@ -69,6 +83,57 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     assert same(kept.episode, held_out[0][0].episode) and same(unknown.episode, held_out[0][1].episode)
     np.testing.assert_array_equal(kept.true_reward, np.arange(4))
     assert (unknown.true_reward, nothing) == (None, [])
+
+
+def write_as_version_1_did(folder: Path) -> None:
+    """The calls that made the files in `FORMER`."""
+    writer = writer_in(folder, n_seeds=2)
+    writer.add_episodes([[episode(3), episode(1)], []])
+    held_out = [
+        [EvaluationEpisode(episode(2), np.arange(2, dtype=np.float32)), EvaluationEpisode(episode(1), None)],
+        [],
+    ]
+    writer.add_evaluation(0, held_out)
+    nan, infinity = float("nan"), float("-inf")
+    writer.write(Snapshot({"step": 10, "rows": [{"return_mean": nan}]}, {"net": np.arange(3, dtype=np.float32)}, (0,)))
+    assert writer.settle(wait=True) is None
+    writer.add_episodes([[], [episode(5, 1.0)]])
+    last = {"step": 20, "rows": [{"return_mean": infinity}]}
+    writer.write(Snapshot(last, {"net": np.full(3, 2.5, np.float32)}, (0,)))
+    assert writer.settle(wait=True) is None
+    writer.close()
+
+
+def test_a_checkpoint_of_the_first_version_is_read(tmp_path: Path) -> None:
+    shutil.copytree(FORMER, tmp_path / "checkpoint")
+    found, complaints = read(tmp_path, n_seeds=2)
+    assert (found.number, complaints) == (2, [])
+    assert found.facts == {"step": 20, "rows": [{"return_mean": float("-inf")}]}
+    assert found.arrays["net"].tolist() == [2.5] * 3
+    assert [[item.length for item in of_seed] for of_seed in found.episodes] == [[3, 1], [5]]
+    assert same(found.episodes[1][0], episode(5, 1.0))
+    known, unknown = found.evaluations[0][0]
+    assert known.true_reward is not None and known.true_reward.tolist() == [0, 1]
+    assert unknown.true_reward is None
+
+
+def test_files_have_the_names_and_manifests_the_form_of_the_first_version(tmp_path: Path) -> None:
+    def without_sums(value: Any) -> Any:
+        """Sizes and checksums depend on the version of safetensors."""
+        if isinstance(value, dict):
+            return {name: without_sums(item) for name, item in value.items() if name != "sha256"}
+        if isinstance(value, list):
+            return value[:1] if str(value[:1]).endswith(".safetensors']") else [without_sums(item) for item in value]
+        return value
+
+    write_as_version_1_did(tmp_path)
+    assert sorted(item.name for item in (tmp_path / "checkpoint").iterdir()) == sorted(i.name for i in FORMER.iterdir())
+    for number in (1, 2):
+        found, former = (
+            json.loads((folder / f"manifest-{number}.json").read_text()) for folder in (tmp_path / "checkpoint", FORMER)
+        )
+        assert found.keys() == former.keys()
+        assert without_sums(found) == without_sums(former)
 
 
 def test_a_checkpoint_writes_what_is_new_and_nothing_twice(tmp_path: Path) -> None:
@@ -114,7 +179,7 @@ def test_what_could_not_be_written_is_in_the_next_one(tmp_path: Path, monkeypatc
         raise DiasterError(f"'{path.name}' cannot be written: No space left on device.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write_atomically", full)
+        patch.setattr(writing, "write_atomically", full)
         writer.add_episodes([[episode(4)]])
         writer.add_evaluation(0, [[EvaluationEpisode(episode(2), None)]])
         assert write(writer, 2.0, (0,)) == "'replay-2.safetensors' cannot be written: No space left on device."
@@ -131,14 +196,14 @@ def test_what_could_not_be_written_is_in_the_next_one(tmp_path: Path, monkeypatc
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """No state can be written until this is undone; what is written before it can."""
-    put = checkpoint.write_atomically
+    put = writing.write_atomically
 
     def write_atomically(path: Path, content: bytes) -> None:
         if path.name.startswith("state"):
             raise DiasterError(f"'{path}' cannot be written: No space left on device.")
         put(path, content)
 
-    monkeypatch.setattr(checkpoint, "write_atomically", write_atomically)
+    monkeypatch.setattr(writing, "write_atomically", write_atomically)
     return monkeypatch
 
 
@@ -152,8 +217,7 @@ def test_a_checkpoint_that_could_not_be_written_leaves_nothing_behind(
     assert list((tmp_path / "checkpoint").iterdir()) == []
     full_disk.undo()
     assert write(writer, evaluations=(0,)) is None
-    before = sorted((tmp_path / "checkpoint").iterdir())
-    assert len(before) == 4
+    assert len(list((tmp_path / "checkpoint").iterdir())) == 4
     writer.close()
 
 
@@ -165,7 +229,7 @@ def test_while_nothing_can_be_written_no_more_waits_than_the_ring_holds(
     full_disk.undo()
     writer.add_episodes([[episode(5, -1.0)], [episode(4)]])
     assert write(writer) is None
-    full_disk.setattr(checkpoint, "write_atomically", lambda path, _: (_ for _ in ()).throw(OSError(28, "full")))
+    full_disk.setattr(writing, "write_atomically", lambda path, _: (_ for _ in ()).throw(OSError(28, "full")))
     sizes = []
     for number in range(30):
         writer.add_episodes([[episode(5, number)], []])
@@ -203,40 +267,49 @@ def test_no_directory_is_no_checkpoint_and_no_complaint(tmp_path: Path) -> None:
     assert read_checkpoint(tmp_path / "checkpoint", "settings", 1, CAPACITY, MOST) == (None, [])
 
 
-@pytest.mark.parametrize("lengths", [[0], [-1, 4], [2], [3, 1]], ids=["no step", "negative", "too few", "too many"])
-def test_episodes_whose_lengths_do_not_add_up_are_no_episodes(lengths: list[int]) -> None:
-    arrays = checkpoint.pack_episodes([episode(3)])
-    arrays["length"] = np.array(lengths)
-    with pytest.raises((ValueError, KeyError)):
-        checkpoint.unpack_episodes(arrays)
+def test_episodes_whose_lengths_do_not_add_up_are_no_episodes() -> None:
+    for lengths in ([0], [-1, 4], [2], [3, 1]):
+        arrays = pack_episodes([episode(3)])
+        arrays["length"] = np.array(lengths)
+        with pytest.raises(ValueError, match="do not add up"):
+            unpack_episodes(arrays)
 
 
-@pytest.mark.parametrize("kind", ["manifest", "state", "replay", "held-out"])
-@pytest.mark.parametrize("damage", ["torn", "altered", "missing", "empty", "longer"])
-def test_a_damaged_file_is_found_and_the_older_generation_is_taken(tmp_path: Path, kind: str, damage: str) -> None:
+def test_episodes_that_are_not_finite_are_no_episodes() -> None:
+    arrays = pack_episodes([episode(3)])
+    arrays["obs"][1, 0] = np.nan
+    with pytest.raises(ValueError, match="obs is not finite"):
+        unpack_episodes(arrays)
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
+    "torn": lambda content: content[: len(content) // 2],
+    "altered": lambda content: content[:-20] + bytes([content[-20] ^ 1]) + content[-19:],
+    "missing": lambda content: None,
+    "empty": lambda content: b"",
+    "longer": lambda content: content + b"x",
+}
+
+
+def test_a_damaged_file_is_found_and_the_older_generation_is_taken(tmp_path: Path) -> None:
     writer = writer_in(tmp_path)
     for number in (1, 2):
         writer.add_episodes([[episode(number)]])
         writer.add_evaluation(number, [[EvaluationEpisode(episode(2), None)]])
         write(writer, float(number), tuple(range(1, number + 1)))
     writer.close()
-    path = tmp_path / "checkpoint" / f"{kind}-2.{'json' if kind == 'manifest' else 'safetensors'}"
-    content = path.read_bytes()
-    middle = len(content) // 2
-    changed = {
-        "torn": content[:middle],
-        "altered": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
-        "empty": b"",
-        "longer": content + b"x",
-    }
-    if damage == "missing":
-        path.unlink()
-    else:
-        path.write_bytes(changed[damage])
-    found, complaints = read(tmp_path)
-    assert (found.number, found.facts["mark"]) == (1, 1.0)
-    if (kind, damage) != ("manifest", "missing"):  # then nothing tells that there was one
-        assert [path.name in sentence for sentence in complaints] == [True]
+    for name in ("manifest-2.json", "state-2.safetensors", "replay-2.safetensors", "held-out-2.safetensors"):
+        path = tmp_path / "checkpoint" / name
+        content = path.read_bytes()
+        for damage, change in DAMAGES.items():
+            changed = change(content)
+            path.unlink() if changed is None else path.write_bytes(changed)
+            found, complaints = read(tmp_path)
+            assert (found.number, found.facts["mark"]) == (1, 1.0), (name, damage)
+            if (name, damage) != ("manifest-2.json", "missing"):  # then nothing tells that there was one
+                assert [name in sentence for sentence in complaints] == [True], (name, damage)
+        path.write_bytes(content)
+    assert read(tmp_path)[0].number == 2
 
 
 # A directory that someone has tampered with
@@ -252,47 +325,47 @@ def written(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def forge(folder: Path, change) -> None:
+def forge(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> None:
     """Alter the manifest's body and make its checksum right."""
     path = folder / "checkpoint" / "manifest-1.json"
     body = json.loads(path.read_text())["body"]
     body = change(body) or body
     text = json.dumps(body, sort_keys=True)
-    path.write_text(json.dumps({"sha256": checkpoint._checksum(text.encode()), "body": body}))
+    path.write_text(json.dumps({"sha256": checksum(text.encode()), "body": body}))
 
 
-WRONG = [
-    None,
-    3,
-    "text",
-    [],
-    {},
-    [1, 2, 3],
-    ["state-1.safetensors", "9", ""],
-    ["../x", 3, ""],
-    [["a", 1, "b"], []],
-    True,
-    -1,
+KEYS = ("version", "number", "settings", "state", "replay", "held_out", "facts")
+WRONG: list[Any] = [
+    *(None, 3, "text", [], {}, True, -1, [1, 2, 3]),
+    *(["state-1.safetensors", "9", ""], ["../x", 3, ""], [["a", 1, "b"], []]),
 ]
 
 
-@pytest.mark.parametrize("value", WRONG, ids=repr)
-@pytest.mark.parametrize("key", ["version", "number", "settings", "state", "replay", "held_out", "facts"])
-def test_a_manifest_with_a_value_of_a_wrong_kind_is_a_sentence(written: Path, key: str, value: object) -> None:
-    if (key, value) in (("replay", []), ("held_out", {}), ("facts", {})):
-        return  # these are whole
-    forge(written, lambda body: body.update({key: value}))
-    with pytest.raises(DiasterError) as caught:
-        read(written)
-    assert "\n" not in str(caught.value)
-    checkpoint.remove_others(written / "checkpoint", [1])
+def refusal(folder: Path, what: str) -> str:
+    try:
+        found = read(folder)
+    except DiasterError as error:
+        return str(error)
+    pytest.fail(f"with {what}, {found} was read")
 
 
-@pytest.mark.parametrize("key", ["version", "number", "settings", "state", "replay", "held_out", "facts"])
-def test_a_manifest_without_a_value_is_a_sentence(written: Path, key: str) -> None:
-    forge(written, lambda body: {name: value for name, value in body.items() if name != key})
-    with pytest.raises(DiasterError, match="damaged"):
-        read(written)
+def test_a_manifest_with_a_value_of_a_wrong_kind_is_a_sentence(written: Path, tmp_path: Path) -> None:
+    for key in KEYS:
+        for number, value in enumerate(WRONG):
+            if (key, value) in (("replay", []), ("held_out", {}), ("facts", {})):
+                continue  # these are whole
+            copy = tmp_path / f"{key}-{number}"
+            shutil.copytree(written / "checkpoint", copy / "checkpoint")
+            forge(copy, lambda body, key=key, value=value: {**body, key: value})  # type: ignore[misc]
+            assert "\n" not in refusal(copy, f"{key} = {value!r}")
+            remove_others(copy / "checkpoint", [1])  # no error either
+
+
+def test_a_manifest_without_a_value_is_a_sentence(written: Path, tmp_path: Path) -> None:
+    for key in KEYS:
+        shutil.copytree(written / "checkpoint", tmp_path / key / "checkpoint")
+        forge(tmp_path / key, lambda body, key=key: {n: value for n, value in body.items() if n != key})  # type: ignore[misc]
+        assert "damaged" in refusal(tmp_path / key, f"no {key}")
 
 
 def test_a_file_larger_than_it_has_reason_to_be_is_not_read(written: Path) -> None:
@@ -313,14 +386,7 @@ def test_nothing_is_read_written_or_removed_behind_a_link(written: Path) -> None
     writer.add_episodes([[episode(4)]])
     assert "is a link" in str(write(writer))
     writer.close()
-    for call in (lambda: read(written), lambda: checkpoint.remove_all(written / "checkpoint")):
+    for call in (lambda: read(written), lambda: remove_all(written / "checkpoint")):
         with pytest.raises(DiasterError, match="is a link"):
             call()
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == before
-
-
-def test_episodes_that_are_not_finite_are_no_episodes() -> None:
-    arrays = checkpoint.pack_episodes([episode(3)])
-    arrays["obs"][1, 0] = np.nan
-    with pytest.raises(ValueError, match="obs is not finite"):
-        checkpoint.unpack_episodes(arrays)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,9 @@ def entry(dtype: str = "F32", shape: Any = (1,), offsets: Any = (0, 4)) -> dict[
 # Bytes
 
 
-@pytest.mark.parametrize("content", [b"", b"four", b"\x00" * 5000])
-def test_a_file_is_read_as_it_is(content: bytes, tmp_path: Path) -> None:
-    assert read_bytes(written(tmp_path / "file", content), len(content)) == content
+def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
+    for content in (b"", b"four", b"\x00" * 5000):
+        assert read_bytes(written(tmp_path / "file", content), len(content)) == content
 
 
 def test_a_file_of_one_byte_too_many_is_refused_with_its_size_and_the_limit(tmp_path: Path) -> None:
@@ -101,26 +102,24 @@ def listen(path: Path) -> None:
             os.chdir(here)
 
 
-@pytest.mark.parametrize(
-    ("make", "kind"),
-    [
-        (link, "a link"),
-        (lambda path: path.symlink_to("/dev/zero"), "a link"),
-        (lambda path: path.symlink_to("nowhere"), "a link"),
-        (lambda path: path.symlink_to(path), "a link"),
-        (Path.mkdir, "a folder"),
-        (os.mkfifo, "a pipe"),
-        (listen, "a socket"),
-    ],
-    ids=["link", "device", "broken link", "link to itself", "folder", "pipe", "socket"],
-)
-def test_what_is_no_regular_file_is_refused_without_waiting(
-    make: Callable[[Path], None], kind: str, tmp_path: Path
-) -> None:
-    make(tmp_path / "file")
-    sentence = refusal(read_bytes, tmp_path / "file", 1000)
-    assert f"'{tmp_path / 'file'}' is " in sentence and kind in sentence
-    assert not is_file(tmp_path / "file")
+SPECIAL: dict[str, tuple[Callable[[Path], None], str]] = {
+    "link": (link, "a link"),
+    "device": (lambda path: path.symlink_to("/dev/zero"), "a link"),
+    "broken link": (lambda path: path.symlink_to("nowhere"), "a link"),
+    "link to itself": (lambda path: path.symlink_to(path), "a link"),
+    "folder": (Path.mkdir, "a folder"),
+    "pipe": (os.mkfifo, "a pipe"),
+    "socket": (listen, "a socket"),
+}
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    for what, (make, kind) in SPECIAL.items():
+        path = tmp_path / what
+        make(path)
+        sentence = refusal(read_bytes, path, 1000)
+        assert f"'{path}' is " in sentence and kind in sentence, what
+        assert not is_file(path), what
 
 
 def test_a_pipe_that_takes_the_place_of_a_file_is_refused_without_waiting(
@@ -152,12 +151,12 @@ def test_a_run_directory_may_be_reached_through_a_link_but_a_folder_in_it_may_no
     assert f"'{reached / 'leak'}' is a link" in refusal(read_bytes, reached / "leak" / "file", 10, reached)
 
 
-@pytest.mark.parametrize("way", ["../outside", "inner/../../outside", "/outside", "."])
-def test_a_way_out_of_a_run_directory_is_refused(way: str, tmp_path: Path) -> None:
+def test_a_way_out_of_a_run_directory_is_refused(tmp_path: Path) -> None:
     run = tmp_path / "run"
     (run / "inner").mkdir(parents=True)
     written(tmp_path / "outside", b"secret")
-    assert "leads out of" in refusal(read_bytes, run / way, 10, run)
+    for way in ("../outside", "inner/../../outside", "/outside", "."):
+        assert "leads out of" in refusal(read_bytes, run / way, 10, run), way
 
 
 # JSON
@@ -169,41 +168,27 @@ def test_a_json_object_is_read(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "not valid JSON"),
-        (b"\xff", "not valid JSON"),
-        (b"[1]", "no JSON object"),
-        (b"null", "no JSON object"),
-        (b'{"a": NaN}', "NaN"),
-        (b'{"a": -Infinity}', "-Infinity"),
-        (b'{"a": 1e999}', "1e999"),
-        (b'{"a": ' + b"9" * 5000 + b"}", "not valid JSON"),
-        (b"[" * 100_000, "nested too deeply"),
-        (b'{"a":' * 100_000, "nested too deeply"),
-        (b'{"a": ' + b"[" * 50 + b"1" + b"]" * 50 + b"}", "nested too deeply"),
-        (b'{"a": 1, "a": 2}', "one name twice"),
-    ],
-    ids=[
-        "nothing",
-        "bytes",
-        "list",
-        "null",
-        "NaN",
-        "Infinity",
-        "1e999",
-        "digits",
-        "lists",
-        "objects",
-        "levels",
-        "twice",
-    ],
-)
-def test_json_that_is_no_object_of_finite_numbers_is_a_sentence(content: bytes, words: str, tmp_path: Path) -> None:
-    path = written(tmp_path / "file", content)
-    sentence = refusal(read_json, path, 10**6)
-    assert sentence.startswith(f"'{path}' is damaged: ") and words in sentence
+BAD_JSON = {
+    b"": "not valid JSON",
+    b"\xff": "not valid JSON",
+    b"[1]": "no JSON object",
+    b"null": "no JSON object",
+    b'{"a": NaN}': "NaN",
+    b'{"a": -Infinity}': "-Infinity",
+    b'{"a": 1e999}': "1e999",
+    b'{"a": ' + b"9" * 5000 + b"}": "not valid JSON",
+    b"[" * 100_000: "nested too deeply",
+    b'{"a":' * 100_000: "nested too deeply",
+    b'{"a": ' + b"[" * 50 + b"1" + b"]" * 50 + b"}": "nested too deeply",
+    b'{"a": 1, "a": 2}': "one name twice",
+}
+
+
+def test_json_that_is_no_object_of_finite_numbers_is_a_sentence(tmp_path: Path) -> None:
+    for content, words in BAD_JSON.items():
+        path = written(tmp_path / "file", content)
+        sentence = refusal(read_json, path, 10**6)
+        assert sentence.startswith(f"'{path}' is damaged: ") and words in sentence, content[:50]
 
 
 def test_json_may_be_nested_as_deeply_as_anybody_writes_it(tmp_path: Path) -> None:
@@ -257,29 +242,26 @@ DAMAGED_TENSORS = {
 }
 
 
-@pytest.mark.parametrize("what", DAMAGED_TENSORS)
-def test_tensors_that_are_damaged_are_a_sentence(what: str, tmp_path: Path) -> None:
-    path = written(tmp_path / "file", DAMAGED_TENSORS[what])
-    sentence = refusal(read_tensors, path, 2**24)
-    assert sentence.startswith(f"'{path}' is damaged: ")
+def test_tensors_that_are_damaged_are_a_sentence(tmp_path: Path) -> None:
+    for what, content in DAMAGED_TENSORS.items():
+        path = written(tmp_path / "file", content)
+        assert refusal(read_tensors, path, 2**24).startswith(f"'{path}' is damaged: "), what
 
 
-@pytest.mark.parametrize(
-    ("found", "words"),
-    [
-        ({"weight": WEIGHT}, "'steps' is missing"),
-        ({**TENSORS, "more": WEIGHT}, "'more' is no part of it"),
-        ({**TENSORS, "weight": WEIGHT.T}, "'weight' has float32 [3, 2], and float32 [2, 3] is expected"),
-        ({**TENSORS, "weight": WEIGHT.astype(np.float64)}, "'weight' has float64 [2, 3], and float32 [2, 3]"),
-        ({**TENSORS, "steps": STEPS.astype(np.int64)}, "'steps' has int64 [2], and int32 [2] is expected"),
-        ({**TENSORS, "weight": WEIGHT + np.float32("nan")}, "'weight' that are not finite"),
-        ({**TENSORS, "weight": WEIGHT - np.float32("inf")}, "'weight' that are not finite"),
-    ],
-)
-def test_tensors_that_are_not_those_expected_are_a_sentence(
-    found: dict[str, np.ndarray], words: str, tmp_path: Path
-) -> None:
-    assert words in refusal(check_tensors, found, FORMS, tmp_path / "file", finite=True)
+OTHER_TENSORS: list[tuple[dict[str, Any], str]] = [
+    ({"weight": WEIGHT}, "'steps' is missing"),
+    ({**TENSORS, "more": WEIGHT}, "'more' is no part of it"),
+    ({**TENSORS, "weight": WEIGHT.T}, "'weight' has float32 [3, 2], and float32 [2, 3] is expected"),
+    ({**TENSORS, "weight": WEIGHT.astype(np.float64)}, "'weight' has float64 [2, 3], and float32 [2, 3]"),
+    ({**TENSORS, "steps": STEPS.astype(np.int64)}, "'steps' has int64 [2], and int32 [2] is expected"),
+    ({**TENSORS, "weight": WEIGHT + np.float32("nan")}, "'weight' that are not finite"),
+    ({**TENSORS, "weight": WEIGHT - np.float32("inf")}, "'weight' that are not finite"),
+]
+
+
+def test_tensors_that_are_not_those_expected_are_a_sentence(tmp_path: Path) -> None:
+    for found, words in OTHER_TENSORS:
+        assert words in refusal(check_tensors, found, FORMS, tmp_path / "file", finite=True)
 
 
 def test_numbers_that_are_not_finite_pass_where_nobody_minds(tmp_path: Path) -> None:
@@ -287,6 +269,86 @@ def test_numbers_that_are_not_finite_pass_where_nobody_minds(tmp_path: Path) -> 
 
 
 # Writing
+
+
+def test_a_file_is_written_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    write_atomically(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.fixture
+def umask() -> Iterator[Callable[[int], int]]:
+    """Sets it for the time of a test."""
+    before = os.umask(0o022)
+    yield os.umask
+    os.umask(before)
+
+
+def test_the_umask_decides_who_may_read_a_file(tmp_path: Path, umask: Callable[[int], int]) -> None:
+    for mask, mode in ((0o077, 0o600), (0o002, 0o664), (0o022, 0o644)):
+        umask(mask)
+        write_atomically(tmp_path / "file", b"new")
+        assert oct((tmp_path / "file").stat().st_mode & 0o777) == oct(mode), oct(mask)
+
+
+def test_an_unfinished_write_has_the_name_of_its_file_between_dots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda _: seen.extend(item.name for item in tmp_path.iterdir()))
+    write_atomically(tmp_path / "some.file", b"new")
+    assert re.fullmatch(r"\.some\.file\.[^.]+", seen[0])  # what clean-up recognises
+
+
+def test_a_name_that_is_taken_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = iter(["taken", "taken", "free"])
+    link(tmp_path / ".file.taken")
+    monkeypatch.setattr("diaster.rundir.files.secrets.token_hex", lambda _: next(names))
+    write_atomically(tmp_path / "file", b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert (tmp_path / "target").read_bytes() == b"secret"
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for part in ("fsync", "replace"):
+        for old in (None, b"old"):
+            path = tmp_path / f"{part}-{old}" / "file"
+            path.parent.mkdir()
+            if old is not None:
+                path.write_bytes(old)
+            with monkeypatch.context() as patch:
+                patch.setattr(os, part, fail)
+                sentence = refusal(write_atomically, path, b"new")
+            assert sentence == f"'{path}' cannot be written: No space left on device."
+            left = {item.name: item.read_bytes() for item in path.parent.iterdir()}
+            assert left == ({} if old is None else {"file": old}), (part, old)
+
+
+def test_a_write_that_is_interrupted_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_write_into_a_folder_that_is_gone_is_a_sentence(tmp_path: Path) -> None:
+    assert "cannot be written" in refusal(write_atomically, tmp_path / "gone" / "file", b"new")
 
 
 def test_a_link_in_the_place_of_a_file_is_replaced_and_not_written_through(tmp_path: Path) -> None:
@@ -310,9 +372,8 @@ def test_a_file_and_then_its_folder_are_brought_to_the_disk(tmp_path: Path, monk
     assert synced == [(False, []), (True, ["file"])]
 
 
-@pytest.mark.parametrize(("number", "is_told"), [(errno.EINVAL, False), (errno.EIO, True)])
 def test_a_folder_that_cannot_be_synced_is_no_error_but_a_broken_disk_is(
-    number: int, is_told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync = os.fsync
 
@@ -322,8 +383,8 @@ def test_a_folder_that_cannot_be_synced_is_no_error_but_a_broken_disk_is(
         sync(handle)
 
     monkeypatch.setattr(os, "fsync", fail)
-    if is_told:
-        assert "cannot be written" in refusal(write_atomically, tmp_path / "file", b"new")
-    else:
-        write_atomically(tmp_path / "file", b"new")
+    number = errno.EINVAL
+    write_atomically(tmp_path / "file", b"new")
     assert (tmp_path / "file").read_bytes() == b"new"
+    number = errno.EIO
+    assert "cannot be written" in refusal(write_atomically, tmp_path / "file", b"newer")

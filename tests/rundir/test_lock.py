@@ -19,7 +19,7 @@ from pathlib import Path
 from diaster.rundir.lock import RunLock
 RunLock(Path(sys.argv[1])).take()
 print("held", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -51,6 +51,19 @@ def test_a_lock_dies_with_its_owner(tmp_path: Path) -> None:
     lock = RunLock(tmp_path)
     lock.take()
     lock.release()
+
+
+def test_the_umask_decides_who_may_read_the_lock(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        for mask, mode in ((0o077, 0o600), (0o002, 0o664)):
+            os.umask(mask)
+            lock = RunLock(tmp_path)
+            lock.take()
+            assert oct((tmp_path / LOCK).stat().st_mode & 0o777) == oct(mode), oct(mask)
+            lock.release()
+    finally:
+        os.umask(before)
 
 
 def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:

@@ -8,17 +8,8 @@ import numpy as np
 
 from diaster.config import METHODS, PAPER_TASKS, build_config, write_toml
 from diaster.rundir.recordings import Maze, Rollouts, nets_digest, write_rollouts
-from diaster.rundir.records import (
-    COLUMNS,
-    CONFIG,
-    DECOMPOSER,
-    DONE,
-    METADATA,
-    POLICY,
-    PROGRESS,
-    progress_csv,
-    read_config,
-)
+from diaster.rundir.records import CONFIG, DECOMPOSER, DONE, METADATA, POLICY, PROGRESS, read_config
+from diaster.rundir.results import COLUMNS, progress_csv
 
 QUALITY = {
     "diaster": 0.9, "rrd": 0.8, "rd": 0.6, "rudder": 0.3, "ircr": 0.7, "uniform": 0.45, "episodic": 0.15, "dense": 1.0,

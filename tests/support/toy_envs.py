@@ -209,9 +209,9 @@ class BrokenToy(Toy):
         if self.fault == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
         if self.fault == "hang":
-            time.sleep(60)
+            time.sleep(3600)
         if self.fault == "hang in C":
-            ctypes.PyDLL(None).sleep(60)  # no other thread of Python runs meanwhile
+            ctypes.PyDLL(None).sleep(3600)  # no other thread of Python runs meanwhile
         if self.fault == "raise":
             raise RuntimeError("the toy fell off the table")
         if self.fault == "nan observation":

@@ -18,21 +18,21 @@ from diaster.errors import DiasterError, Stopped
 from diaster.run import Run
 from diaster.rundir.lock import LOCK, RunLock
 from diaster.rundir.records import CONFIG, DONE, METADATA, PROGRESS
-from diaster.sweep.cell import At, Job, Telling, clear_false_start, run_cell
+from diaster.sweep.cell import At, CellOrder, Telling, clear_false_start, run_cell
+from diaster.training.progress import Progress, Silent
 from diaster.training.resolve import resolve
 from diaster.training.train import run_training
-from diaster.training.progress import Progress, Silent
 
 SETTINGS = small(env="Toy-v0", method="uniform", checkpoint_every=40)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run_training(build_config(**SETTINGS), tmp_path_factory.mktemp("cell") / "whole", Silent())
 
 
-def job(path: Path, record_episodes: int = 0) -> Job:
-    return Job(path, resolve(build_config(**SETTINGS))[0], record_episodes, (), ())
+def order(path: Path, record_episodes: int = 0) -> CellOrder:
+    return CellOrder(path, resolve(build_config(**SETTINGS))[0], record_episodes, (), ())
 
 
 def quiet() -> Telling:
@@ -41,7 +41,7 @@ def quiet() -> Telling:
 
 def test_a_new_cell_is_trained_as_by_the_train_command(tmp_path: Path, whole: Run) -> None:
     ours, theirs = Pipe()
-    run_cell(job(tmp_path / "cell"), Telling(theirs))
+    run_cell(order(tmp_path / "cell"), Telling(theirs))
     assert learnt_bytes(Run(tmp_path / "cell")) == learnt_bytes(whole)
     assert ours.recv() == At(0, is_start=True)
 
@@ -50,7 +50,7 @@ def test_a_broken_cell_is_resumed_to_the_same_bytes(tmp_path: Path, whole: Run) 
     with pytest.raises(Stopped):
         run_training(build_config(**SETTINGS), tmp_path / "cell", StoppingAt(160))
     ours, theirs = Pipe()
-    run_cell(job(tmp_path / "cell"), Telling(theirs))
+    run_cell(order(tmp_path / "cell"), Telling(theirs))
     assert learnt_bytes(Run(tmp_path / "cell")) == learnt_bytes(whole)
     assert ours.recv() == At(160, is_start=True)
 
@@ -63,26 +63,30 @@ def test_rollouts_are_recorded_of_a_finished_cell_and_it_is_not_trained_again(
     module.record_rollouts = lambda path, episodes: asked.append((path, episodes))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "diaster.media.recording", module)
     before = (whole.path / DONE).stat().st_mtime_ns
-    run_cell(job(whole.path, record_episodes=5), quiet())
-    run_cell(job(whole.path), quiet())
+    run_cell(order(whole.path, record_episodes=5), quiet())
+    run_cell(order(whole.path), quiet())
     assert asked == [(whole.path, 5)]
     assert (whole.path / DONE).stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("names", [[LOCK, f".{CONFIG}.abc"], [LOCK, CONFIG, f".{METADATA}.abc"], [METADATA], []])
-def test_what_is_left_of_a_run_that_was_killed_at_its_very_start_is_cleared(names: list[str], tmp_path: Path) -> None:
+def left(folder: Path, names: list[str]) -> list[str]:
+    """What is left of these files when a false start has been cleared."""
     for name in names:
-        (tmp_path / name).touch()
-    clear_false_start(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+        (folder / name).touch()
+    clear_false_start(folder)
+    return sorted(item.name for item in folder.iterdir())
 
 
-@pytest.mark.parametrize("names", [[CONFIG, METADATA], [CONFIG, PROGRESS], ["notes.txt"]])
-def test_anything_else_stays(names: list[str], tmp_path: Path) -> None:
-    for name in names:
-        (tmp_path / name).touch()
-    clear_false_start(tmp_path)
-    assert sorted(item.name for item in tmp_path.iterdir()) == sorted(names)
+def test_what_is_left_of_a_run_that_was_killed_at_its_very_start_is_cleared(tmp_path: Path) -> None:
+    for names in ([LOCK, f".{CONFIG}.abc"], [LOCK, CONFIG, f".{METADATA}.abc"], [METADATA], []):
+        assert left(tmp_path, names) == [], names
+
+
+def test_anything_else_stays(tmp_path: Path) -> None:
+    for number, names in enumerate(([CONFIG, METADATA], [CONFIG, PROGRESS], ["notes.txt"])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert left(folder, names) == sorted(names)
 
 
 def test_a_cell_that_another_process_trains_is_left_alone(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 from command_line import Output
 from command_line import run as command
 
+import diaster
 from diaster.rundir.checkpoint import DIRECTORY, generations
 from diaster.rundir.lock import RunLock
 from diaster.rundir.records import CONFIG, DONE, METADATA, PROGRESS, read_config
@@ -29,7 +30,7 @@ imports = ["toy_envs"]
 steps = 240
 chunk_steps = 40
 warmup_steps = 80
-learner = { hidden = 8, batch_size = 16 }
+agent = { hidden = 8, batch_size = 16 }
 evaluation = { every = 120, episodes = 2 }
 
 [axes]
@@ -44,7 +45,7 @@ class Swept(NamedTuple):
     output: Output
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
     """A sweep of two cells, one of which fails."""
     folder = tmp_path_factory.mktemp("sweep")
@@ -88,7 +89,7 @@ def test_a_cell_that_fails_stops_no_other_and_the_end_says_which(swept: Swept) -
     assert "done: " not in out
 
 
-def test_results_are_run_directories_beside_the_file_a_record_and_logs(swept: Swept) -> None:
+def test_results_are_run_directories_with_the_file_a_record_and_logs(swept: Swept) -> None:
     assert sorted(item.name for item in swept.out.iterdir()) == ["Toy-v0_uniform", LOGS, STATUS, FILE]
     assert (swept.out / FILE).read_bytes() == swept.file.read_bytes()
     assert (swept.out / "Toy-v0_uniform" / DONE).exists()
@@ -144,7 +145,7 @@ def test_settings_that_are_not_those_of_a_cell_are_refused_before_anything_start
     before = sorted(copy.out.rglob("*"))
     for flags in ([], ["--dry-run"]):
         err = refused(copy.file, "--out", copy.out, *flags)
-        assert f"'{copy.out / 'Toy-v0_uniform'}' was trained with learner.hidden=8, and the sweep now says 9" in err
+        assert f"'{copy.out / 'Toy-v0_uniform'}' was trained with agent.hidden=8, and the sweep now says 9" in err
     assert sorted(copy.out.rglob("*")) == before
     assert (copy.out / FILE).read_bytes() == SWEEP.encode()
 
@@ -161,30 +162,27 @@ def test_a_cell_without_a_configuration_is_refused_if_it_holds_anything(copy: Sw
     assert "and no run; remove the directory" in refused(copy.file, "--out", copy.out)
 
 
-@pytest.mark.parametrize("place", ["{out}/sweep.json", "{out}/sweep.json/deeper", "{folder}"])
-def test_a_directory_that_is_no_sweeps_is_refused(place: str, copy: Swept) -> None:
-    err = refused(copy.file, "--out", place.format(out=copy.out, folder=copy.file.parent))
-    assert "is a file" in err or "is not empty and holds no sweep" in err
+def test_a_directory_that_is_no_sweeps_is_refused(copy: Swept) -> None:
+    for place in (copy.out / "sweep.json", copy.out / "sweep.json" / "deeper"):
+        assert f"'{copy.out / 'sweep.json'}' is a file" in refused(copy.file, "--out", place)
+    assert "is not empty and holds no sweep" in refused(copy.file, "--out", copy.file.parent)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (("Toy-v0", "Toi-v0"), "Did you mean 'Toy-v0'?"),
-        (("toy_envs", "toi_envs"), "'toi_envs'"),
-        (('method = "uniform"', 'method = "diaster"\n"method.n_cuts" = 3'), "n_cuts=3 has no effect"),
-        (('method = "uniform"', 'agent = "dqn"'), "'dqn' cannot act in 'Toy-v0'"),
-        (("batch_size = 16", "batch_size = 16.5"), "a whole number"),
-    ],
-)
-def test_a_cell_that_cannot_be_run_is_found_before_anything_starts(
-    change: tuple[str, str], words: str, tmp_path: Path
-) -> None:
-    (tmp_path / "some.toml").write_text(SWEEP.replace(*change), encoding="utf-8")
-    err = refused(tmp_path / "some.toml", "--out", tmp_path / "out")
-    assert err.startswith("diaster: cell 'To")
-    assert words in err
-    assert not (tmp_path / "out").exists()
+BAD_CELLS = {
+    ("Toy-v0", "Toi-v0"): "Did you mean 'Toy-v0'?",
+    ("toy_envs", "toi_envs"): "'toi_envs'",
+    ('method = "uniform"', 'method = "diaster"\n"method.n_cuts" = 3'): "n_cuts=3 has no effect",
+    ('method = "uniform"', 'agent = "dqn"'): "'dqn' cannot act in 'Toy-v0'",
+    ("batch_size = 16", "batch_size = 16.5"): "a whole number",
+}
+
+
+def test_a_cell_that_cannot_be_run_is_found_before_anything_starts(tmp_path: Path) -> None:
+    for change, words in BAD_CELLS.items():
+        (tmp_path / "some.toml").write_text(SWEEP.replace(*change), encoding="utf-8")
+        err = refused(tmp_path / "some.toml", "--out", tmp_path / "out")
+        assert err.startswith("diaster: cell 'To") and words in err, (change, err)
+        assert not (tmp_path / "out").exists(), change
 
 
 @pytest.fixture
@@ -192,10 +190,11 @@ def endless(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A sweep of one cell that would take hours."""
     text = SWEEP.replace("steps = 240", "steps = 1_000_000").replace(', "ToyShape-v0"', "")
     (tmp_path / "some.toml").write_text(text, encoding="utf-8")
+    places = [str(Path(diaster.__file__).parents[1]), str(Path(__file__).parents[1] / "support")]
     process = subprocess.Popen(
         [sys.executable, "-m", "diaster", "sweep", "some.toml", "--out", "out", "--quiet"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "support")},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
         stderr=subprocess.PIPE,
         text=True,
     )

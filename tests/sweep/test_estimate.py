@@ -8,7 +8,7 @@ import pytest
 
 from diaster.config import build_config
 from diaster.replay.store import store_bytes
-from diaster.sweep.estimate import PROCESS_BYTES, Finished, Need, correction, decomposer_steps, estimate
+from diaster.sweep.estimate import PROCESS_BYTES, Finished, Need, correction, estimate
 from diaster.types import EnvSpec
 
 HOPPER = EnvSpec("Hopper-v5", 11, 3, None, None, (3,), 1000)  # type: ignore[arg-type]
@@ -30,7 +30,7 @@ def test_more_work_takes_longer() -> None:
     assert need(cores=1).seconds > base
     assert need(seeds=5).seconds > 4 * base
     assert need(preset="paper").seconds > 2 * base
-    assert need(learner={"hidden": 64}).seconds < base
+    assert need(agent={"hidden": 64}).seconds < base
     assert need(method="ircr").seconds < base
     assert need(evaluation={"every": 1000, "episodes": 10}).seconds > base
 
@@ -40,19 +40,24 @@ def test_memory_is_that_of_the_replay_of_all_seeds_and_of_a_process() -> None:
     assert found.memory == PROCESS_BYTES + 5 * store_bytes(1_000_000, 11, 3)
 
 
-@pytest.mark.parametrize(
-    ("settings", "steps"),
-    [
+def test_what_an_update_looks_at_depends_on_the_method() -> None:
+    for settings, cost in (
         ({}, (4 * 16 * 4, 4)),
         ({"preset": "paper"}, (64 * 1000, 1000)),
         ({"method": "rrd"}, (256, 1)),
         ({"method": "rd"}, (4000, 1)),
         ({"method": "rudder"}, (8000, 1000)),
         ({"method": "ircr"}, (0, 0)),
-    ],
-)
-def test_what_an_update_looks_at_depends_on_the_method(settings: dict[str, Any], steps: tuple[int, int]) -> None:
-    assert decomposer_steps(build_config(env="Hopper-v5", **settings), 1000) == steps
+    ):
+        assert build_config(env="Hopper-v5", **settings).method.cost(1000) == cost, settings
+
+
+def test_an_update_that_looks_at_more_steps_takes_longer() -> None:
+    def seconds(**method: Any) -> float:
+        return need(method={**method, "updates": 1, "every": 1}).seconds
+
+    assert seconds(name="rd") > seconds(name="rrd")
+    assert seconds(name="rudder") > seconds(name="rd", batch_episodes=8)  # a recurrent net on the same steps
 
 
 def test_expectations_are_corrected_by_finished_cells_of_the_method_else_by_all() -> None:

@@ -14,8 +14,8 @@ import pytest
 from diaster.config import build_config
 from diaster.errors import DiasterError
 from diaster.signals import Interruption
-from diaster.sweep.cell import At, Ended, Job
-from diaster.sweep.launch_local import LocalLauncher, Task
+from diaster.sweep.cell import At, CellOrder, Ended
+from diaster.sweep.launch_local import CellToRun, LocalLauncher
 from diaster.sweep.resources import Slot
 
 GB = 10**9
@@ -71,12 +71,12 @@ class Watching:
         raise AssertionError("only a cluster loses cells")
 
 
-def task(name: str, memory: int = GB) -> Task:
-    return Task(name, Job(Path(name), CONFIG, 0, (), ()), memory, uses_gpu=False)
+def cell(name: str, memory: int = GB) -> CellToRun:
+    return CellToRun(name, CellOrder(Path(name), CONFIG, 0, (), ()), memory, uses_gpu=False)
 
 
 def launch(
-    tasks: list[Task],
+    cells: list[CellToRun],
     processes: dict[str, Pretender],
     n_slots: int = 2,
     memory: int | None = None,
@@ -85,20 +85,20 @@ def launch(
 ) -> Watching:
     watching = watching or Watching()
 
-    def start(task: Task, slot: Slot, log: Path) -> tuple[Any, Connection]:
-        process = processes[task.name]
+    def start(cell: CellToRun, slot: Slot, log: Path) -> tuple[Any, Connection]:
+        process = processes[cell.name]
         return process, process.ours
 
     slots = [Slot((number,)) for number in range(n_slots)]
     launcher = LocalLauncher(slots, memory, Path("logs"), start)
-    launcher.run(tasks, watching, interruption or Interruption())
+    launcher.run(cells, watching, interruption or Interruption())
     return watching
 
 
 def test_cells_start_in_order_and_no_more_of_them_at_a_time_than_there_are_slots() -> None:
     names = ["a", "b", "c", "d", "e"]
     done = {name: Pretender([At(1), Ended()]) for name in names}
-    watching = launch([task(name) for name in names], done)
+    watching = launch([cell(name) for name in names], done)
     assert [event for event in watching.events if "started" in event] == [f"{name} started" for name in names]
     assert watching.most_at_a_time == 2
     assert [event for event in watching.events if event[1:] == (Ended(),)] != []
@@ -112,7 +112,7 @@ def test_a_cell_that_fails_or_dies_stops_no_other() -> None:
         "killed": Pretender([], code=-9),
         "good": Pretender([Ended()]),
     }
-    watching = launch([task(name) for name in processes], processes)
+    watching = launch([cell(name) for name in processes], processes)
     found = dict(event for event in watching.events if isinstance(event, tuple))
     assert found["fails"] == Ended("a sentence")
     assert found["good"] == Ended()
@@ -121,18 +121,18 @@ def test_a_cell_that_fails_or_dies_stops_no_other() -> None:
 
 
 def test_a_cell_that_cannot_be_started_has_failed() -> None:
-    def start(task: Task, slot: Slot, log: Path) -> tuple[Any, Connection]:
+    def start(cell: CellToRun, slot: Slot, log: Path) -> tuple[Any, Connection]:
         raise DiasterError("no room")
 
     watching = Watching()
-    LocalLauncher([Slot((0,))], None, Path("logs"), start).run([task("a"), task("b")], watching, Interruption())
+    LocalLauncher([Slot((0,))], None, Path("logs"), start).run([cell("a"), cell("b")], watching, Interruption())
     assert watching.events == ["a started", ("a", Ended("no room")), "b started", ("b", Ended("no room"))]
 
 
 def test_cells_that_do_not_fit_into_memory_together_run_one_after_another_and_small_ones_go_first() -> None:
     processes = {name: Pretender([At(1), Ended()]) for name in ("large", "huge", "small")}
-    tasks = [task("large", 6 * GB), task("huge", 20 * GB), task("small", 2 * GB)]
-    watching = launch(tasks, processes, n_slots=3, memory=10 * GB)
+    cells = [cell("large", 6 * GB), cell("huge", 20 * GB), cell("small", 2 * GB)]
+    watching = launch(cells, processes, n_slots=3, memory=10 * GB)
     started = [event for event in watching.events if "started" in event]
     assert started == ["large started", "small started", "huge started"]
     assert watching.most_at_a_time == 2
@@ -146,7 +146,7 @@ def test_a_signal_stops_those_that_run_and_starts_no_other() -> None:
         interruption.signal = signal.SIGTERM
 
     watching = launch(
-        [task(name) for name in processes], processes, watching=Watching(interrupt), interruption=interruption
+        [cell(name) for name in processes], processes, watching=Watching(interrupt), interruption=interruption
     )
     assert [process.terminated for process in processes.values()] == [1, 1, 0]
     assert watching.events[-2:] == [("a", Ended(is_stopped=True)), ("b", Ended(is_stopped=True))]
@@ -160,6 +160,6 @@ def test_a_second_signal_leaves_no_process_behind() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        launch([task("a")], processes, watching=Watching(interrupt))
+        launch([cell("a")], processes, watching=Watching(interrupt))
     assert processes["a"].terminated
     assert processes["a"].killed

@@ -17,13 +17,14 @@ from diaster.errors import DiasterError
 from diaster.learning import learner as learner_module
 from diaster.learning import policies, registry
 from diaster.run import Run
-from diaster.rundir.records import DECOMPOSER, POLICY, RunWriter, read_tensors
+from diaster.rundir.records import DECOMPOSER, POLICY, read_tensors
+from diaster.rundir.writer import RunWriter
 from diaster.training import loop as training
 from diaster.training.evaluations import POOR_FIT
-from diaster.training.resolve import resolve
-from diaster.training.train import run_training
 from diaster.training.progress import Silent
+from diaster.training.resolve import resolve
 from diaster.training.schedule import chunk_ends, crosses, updates_due
+from diaster.training.train import run_training
 
 
 def train(out: Path, env: str = "Toy-v0", **settings: Any) -> Run:

@@ -25,13 +25,14 @@ from diaster.config import build_config
 from diaster.errors import DiasterError, Stopped
 from diaster.learning import learner as learner_module
 from diaster.run import Run
-from diaster.rundir import checkpoint
-from diaster.rundir.checkpoint import DIRECTORY, generations
+from diaster.rundir.checkpoint import DIRECTORY, generations, writing
+from diaster.rundir.checkpoint import manifest as manifests
 from diaster.rundir.lock import LOCK, RunLock
-from diaster.rundir.records import CONFIG, METADATA, read_metadata, read_progress
+from diaster.rundir.records import CONFIG, METADATA, read_metadata
+from diaster.rundir.results import read_progress
 from diaster.training import loop as training
-from diaster.training.train import resume_training, run_training
 from diaster.training.progress import Progress, Silent
+from diaster.training.train import resume_training, run_training
 
 CASES: dict[str, dict[str, Any]] = {
     "diaster": {"seeds": 2, "replay": {"capacity": 170}},  # the ring wraps
@@ -216,7 +217,7 @@ def test_a_run_without_a_whole_checkpoint_is_refused_and_nothing_is_changed(half
 
 
 def test_a_checkpoint_of_another_version_is_refused_by_name(half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "VERSION", 7)
+    monkeypatch.setattr(manifests, "VERSION", 7)
     with pytest.raises(DiasterError, match="a checkpoint of version 1, and this diaster reads version 7"):
         resume_training(half, Silent())
 
@@ -237,9 +238,9 @@ def test_a_run_that_was_begun_before_there_were_as_many_settings_goes_on(half: P
     for number in generations(half / DIRECTORY):
         manifest = half / DIRECTORY / f"manifest-{number}.json"
         body = json.loads(manifest.read_text())["body"]
-        body["settings"] = checkpoint._checksum(fewer.encode())
+        body["settings"] = manifests.checksum(fewer.encode())
         text = json.dumps(body, sort_keys=True)
-        manifest.write_text(json.dumps({"sha256": checkpoint._checksum(text.encode()), "body": body}))
+        manifest.write_text(json.dumps({"sha256": manifests.checksum(text.encode()), "body": body}))
     assert learnt_bytes(resume_training(half, Silent())) == halves[1]
 
 
@@ -250,7 +251,7 @@ def test_a_manifest_that_names_other_files_is_refused(half: Path, name: str) -> 
         body = json.loads(path.read_text())["body"]
         body["state"][0] = name
         text = json.dumps(body, sort_keys=True)
-        path.write_text(json.dumps({"sha256": checkpoint._checksum(text.encode()), "body": body}))
+        path.write_text(json.dumps({"sha256": manifests.checksum(text.encode()), "body": body}))
     with pytest.raises(DiasterError, match=r"no checkpoint in .* is whole"):
         resume_training(half, Silent())
 
@@ -268,7 +269,7 @@ def test_what_a_write_that_was_cut_off_left_behind_is_removed_and_other_files_st
 def test_checkpoints_that_cannot_be_written_stop_nothing_and_are_tried_again(
     tmp_path: Path, halves: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, failed = checkpoint.write_atomically, []
+    write, failed = writing.write_atomically, []
 
     def full(path: Path, content: bytes) -> None:
         if path.name in ("state-1.safetensors", "manifest-2.json") and path.name not in failed:
@@ -276,7 +277,7 @@ def test_checkpoints_that_cannot_be_written_stop_nothing_and_are_tried_again(
             raise DiasterError(f"'{path}' cannot be written: No space left on device.")
         write(path, content)
 
-    monkeypatch.setattr(checkpoint, "write_atomically", full)
+    monkeypatch.setattr(writing, "write_atomically", full)
     reporter = Copying(tmp_path / "run", 165)
     whole = run_training(config_of(), tmp_path / "run", reporter)
     assert learnt_bytes(whole) == halves[1]
@@ -292,7 +293,7 @@ def test_a_stop_whose_checkpoint_cannot_be_written_says_where_resume_goes_on(
     def full(path: Path, content: bytes) -> None:
         raise DiasterError(f"'{path}' cannot be written: No space left on device.")
 
-    monkeypatch.setattr(checkpoint, "write_atomically", full)
+    monkeypatch.setattr(writing, "write_atomically", full)
     reporter = StoppingAt(33)
     with pytest.raises(Stopped):
         run_training(config_of(), tmp_path / "run", reporter)
@@ -314,7 +315,7 @@ def test_a_disk_that_was_full_for_longer_than_the_replay_reaches_back_costs_no_b
 ) -> None:
     settings = {"replay": {"capacity": 170}, **QUICK}
     whole = run_training(config_of(**settings), tmp_path / "whole", Silent())
-    write, tries, reporter = checkpoint.write_atomically, [], RoomAtTheEnd(198)
+    write, tries, reporter = writing.write_atomically, [], RoomAtTheEnd(198)
 
     def full(path: Path, content: bytes) -> None:
         if path.name == "state-2.safetensors" and reporter.is_full:
@@ -322,7 +323,7 @@ def test_a_disk_that_was_full_for_longer_than_the_replay_reaches_back_costs_no_b
             raise DiasterError(f"'{path}' cannot be written: No space left on device.")
         write(path, content)
 
-    monkeypatch.setattr(checkpoint, "write_atomically", full)
+    monkeypatch.setattr(writing, "write_atomically", full)
     with pytest.raises(Stopped):
         run_training(config_of(**settings), tmp_path / "half", reporter)
     assert tries
@@ -448,5 +449,5 @@ def test_a_signal_ends_the_chunk_writes_a_checkpoint_and_says_how_to_go_on(
 
 def test_numbers_that_json_has_not_come_back() -> None:
     facts = {"rows": [{"a": float("nan"), "b": -0.1, "c": 3}], "d": [float("inf"), float("-inf"), None, True]}
-    back = checkpoint.from_json(json.loads(json.dumps(checkpoint.to_json(facts), allow_nan=False)))
+    back = manifests.from_json(json.loads(json.dumps(manifests.to_json(facts), allow_nan=False)))
     np.testing.assert_equal(back, facts)

@@ -13,7 +13,8 @@ from diaster.analysis.notes import steps_text
 from diaster.analysis.results import RecordedRun, seed_evaluations
 from diaster.errors import DiasterError
 from diaster.rundir.files import damaged, is_file
-from diaster.rundir.records import DONE, PROGRESS, read_config, read_progress
+from diaster.rundir.records import DONE, PROGRESS, read_config
+from diaster.rundir.results import read_progress
 
 
 def learning_curve(path: Path) -> Curve:

@@ -13,7 +13,8 @@ from diaster.analysis.notes import Note
 from diaster.config import RunConfig
 from diaster.errors import DiasterError
 from diaster.rundir.files import damaged, is_file
-from diaster.rundir.records import CONFIG, DONE, PROGRESS, Table, read_config, read_progress
+from diaster.rundir.records import CONFIG, DONE, PROGRESS, read_config
+from diaster.rundir.results import Table, read_progress
 
 MOST_LEVELS = 4  # folders below the one that is named
 MOST_FOLDERS = 100_000

@@ -1,4 +1,4 @@
-"""Processes of this package's own modules, with a line to talk to them."""
+"""Starts processes of this package's own modules, with a connection to each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 
 from diaster.signals import SIGNALS
 
-LAST_SECONDS = 3.0  # for a child to end by itself when the line has been closed
+LAST_SECONDS = 3.0  # for a child to end by itself when the connection has been closed
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 
 
@@ -26,18 +26,18 @@ def start_child(
     output: int | None = None,
     handles: Sequence[int] = (),
 ) -> tuple[subprocess.Popen[bytes], Connection]:
-    """Run `python -m module`, which talks to us through what `line_to_the_parent` gives it.
+    """Run `python -m module`, which calls `line_to_the_parent` for the other end of the connection.
 
-    Not by multiprocessing: a user's script needs no `__main__` guard. What it prints goes to `output`, an open file, if
-    one is given; it knows `handles`, open ones, by the same numbers.
+    This is not multiprocessing, so that a user's script needs no `__main__` guard. If `output`, an open file, is given,
+    the child prints to it. The child inherits `handles` with the same numbers.
     """
     ours, theirs = socket.socketpair()
-    # BLAS reads these when it is loaded. One observation is too little work for more than one thread, and with another
-    # number of threads the result would be another.
+    # BLAS reads these when it is loaded. One observation is too little work for several threads, and another number of
+    # threads would give another result.
     own = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     own["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     environment = {**os.environ, **own, **(variables or {})}
-    # What dies with its parent on Linux does so with the thread that started it: only the main one lasts to the end.
+    # On Linux a child that is to die with its parent dies with the thread that started it: only the main one lasts.
     lasts = threading.current_thread() is threading.main_thread()
     process = subprocess.Popen(
         [sys.executable, "-m", module, str(theirs.fileno()), "lasts" if lasts else "may end"],
@@ -46,16 +46,16 @@ def start_child(
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
-        process_group=0,  # Ctrl-C in a terminal is not for it, not even while it starts
+        process_group=0,  # so that Ctrl-C in a terminal does not reach it, not even while it starts
     )
     theirs.close()
     return process, Connection(ours.detach())
 
 
 def line_to_the_parent() -> Connection:
-    """The other end, in the child; from now on it leaves signals to its parent and ends when that does."""
+    """The other end, in the child. From now on the child ignores signals and ends when its parent does."""
     handle, starter = int(sys.argv[1]), sys.argv[2]
-    # A batch system signals every process; the main one decides when this one ends, by closing the line.
+    # A batch system signals every process; the parent decides when this one ends, by closing the connection.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux" and starter == "lasts":
@@ -65,9 +65,9 @@ def line_to_the_parent() -> Connection:
 
 
 def _end_with_the_line(handle: int) -> None:
-    """An environment may hang when the parent dies; only C code that lets no thread of Python run outlasts this."""
+    """End even if an environment hangs; only C code that blocks all of Python's threads prevents it."""
     poll = select.poll()
-    poll.register(handle, 0)  # its end alone
+    poll.register(handle, 0)  # only its end
     poll.poll()
     time.sleep(LAST_SECONDS)
     os._exit(1)

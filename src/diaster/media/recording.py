@@ -1,8 +1,8 @@
 """Records episodes of a trained run, so that figures can be drawn from its directory alone.
 
-Two kinds of episodes, about as many of each: those of the policy, and a spread of behaviours from the policy to random
-actions, since what a good policy does differs little from step to step. In a maze the spread starts in all of its
-cells and has one goal.
+There are two kinds of episodes, about equally many: those of the policy, and a spread of behaviours from the policy to
+random actions, since what a good policy does differs little from step to step. In a maze the spread starts in all cells
+and has one goal.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Act = Callable[[FloatArray], FloatArray]
 
 
 class Recorded(NamedTuple):
-    """An episode with what figures need beside it."""
+    """An episode, and what else figures need of it."""
 
     of: EvaluationEpisode
     position: NDArray[np.float64]  # [L+1, P]
@@ -55,12 +55,12 @@ class Places(NamedTuple):
 
 
 def record_rollouts(path: Path, episodes: int) -> None:
-    """Record so many episodes of each seed's policy, and the spread; nothing where they are there."""
+    """Record `episodes` episodes of each seed's policy, and the spread, unless they are there already."""
     if not 1 <= episodes <= MOST_EPISODES:
         raise DiasterError(f"{episodes} episodes were asked for; give a number from 1 to {MOST_EPISODES}.")
     run = Run(path)
     nets = nets_digest(path)
-    with contextlib.suppress(DiasterError):  # none, or none that can be used: there will be one
+    with contextlib.suppress(DiasterError):  # there is none, or none that can be used
         there = read_rollouts(path)
         if min(there.of_policy(seed) for seed in run.seeds) >= episodes:
             return
@@ -79,7 +79,7 @@ def record_rollouts(path: Path, episodes: int) -> None:
         raise DiasterError(f"the step rewards of '{path}' are not finite; the run has diverged, train it again.")
     items = [item for _, _, item in found]
     is_known = has_step_rewards([item.of for item in items])
-    width = min(item.position.shape[1] for item in items)  # what only some episodes tell is not known
+    width = min(item.position.shape[1] for item in items)  # a position that some episodes lack is not used
     rollouts = Rollouts(
         seed=np.array([seed for seed, _, _ in found], np.int64),
         is_spread=np.array([is_spread for _, is_spread, _ in found], bool),
@@ -96,7 +96,7 @@ def record_rollouts(path: Path, episodes: int) -> None:
         frame_step=np.zeros(0, np.int64),
         maze=maze,
     )
-    # A driver may take the whole process down when it is asked to draw: what was recorded is safe by then.
+    # A graphics driver may crash the process: write what was recorded before anything is drawn.
     write_rollouts(path, rollouts, nets)
     frames, frame_step = _frames(run, items[0])
     if len(frames):
@@ -129,9 +129,9 @@ def _episodes(run: Run, maze: Maze | None, seed: int, n: int, is_spread: bool) -
 
 
 def _mixed(run: Run, policy: Act, seed: int, number: int, share: float) -> Act:
-    """The policy, with a random action in its place in this share of the time; one is held for a few steps.
+    """The policy, replaced by a random action for this share of the time; each is held for a few steps.
 
-    Pushes that change at every step cancel out, and lead nowhere.
+    Pushes that change at every step cancel out.
     """
     random = host_random(seed, Stream.RECORD_ACTION, number)
     held: list[FloatArray | None] = []
@@ -154,13 +154,13 @@ def _episode(rollout: Rollout, act: Act, seed: int, places: Places) -> Recorded:
         obs, episode = rollout.step(act(obs))
         positions.append(_position(obs, rollout.info, places))
         hidden_rewards.append(rollout.info[TRUE_REWARD])
-    width = min(map(len, positions))  # one that is not always told is not known
+    width = min(map(len, positions))  # a position that some steps lack is not used
     position = np.array([place[:width] for place in positions], np.float64).reshape(len(positions), width)
     return Recorded(EvaluationEpisode(episode, np.asarray(hidden_rewards, np.float32)), position, goal)
 
 
 def _places(run: Run) -> Places:
-    """Of tasks with a goal in a plane the observation says both; others may tell how far they came, beside it."""
+    """Where tasks with a goal in a plane have both; of others, `info` may say how far they have come."""
     space = run.raw_observation_space
     names = ("achieved_goal", "desired_goal")
     if isinstance(space, spaces.Dict) and all(
@@ -180,7 +180,7 @@ def _position(obs: FloatArray, info: dict[str, Any], places: Places) -> list[flo
 
 
 def _frames(run: Run, first: Recorded) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Pictures of an episode, taken while its actions are taken again; none where nothing can draw."""
+    """Pictures of an episode, drawn while its actions are repeated; none where nothing can be drawn."""
     episode = first.of.episode
     wanted = np.unique(np.linspace(0, episode.length, FRAMES).round().astype(int)).tolist()
     pictures: list[Picture] = []
@@ -189,7 +189,7 @@ def _frames(run: Run, first: Recorded) -> tuple[NDArray[np.uint8], NDArray[np.in
         for step in range(episode.length + 1):
             if step in wanted:
                 if not np.array_equal(np.asarray(obs, np.float32), episode.obs[step]):
-                    break  # it depends on more than its seed and its actions: these are pictures of something else
+                    break  # more than seed and actions decides what happens: this is another episode
                 pictures.append(shrunk(picture_of(env), FRAME_SIDE))
             if step < episode.length:
                 obs, *_ = env.step(run.spec.to_env(episode.action[step]))
@@ -199,7 +199,7 @@ def _frames(run: Run, first: Recorded) -> tuple[NDArray[np.uint8], NDArray[np.in
 
 
 class SpreadStarts(gym.Wrapper[Any, Any, Any, Any]):
-    """Starts the episodes of a maze in one open cell after the other, all with the same goal; others as they are."""
+    """Starts the episodes of a maze in one open cell after the other, all with one goal; changes no other env."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -215,7 +215,7 @@ class SpreadStarts(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def open_cells(walls: NDArray[np.bool_] | None) -> list[tuple[int, int]]:
-    """The open cells of a maze by the length of the way from the first of them; the last is the farthest."""
+    """The open cells of a maze, by their distance from the first; the last is the farthest."""
     if walls is None or walls.all():
         return []
     first = tuple(int(index) for index in np.argwhere(~walls)[0])

@@ -21,9 +21,9 @@ Picture = NDArray[np.uint8]  # [height, width, 3]
 
 @contextlib.contextmanager
 def rendering_env(make: Callable[..., Env], name: str) -> Iterator[Env]:
-    """An environment that can draw itself; where nothing can draw it, a sentence that says what is missing.
+    """An environment that can be drawn; if it cannot, a sentence says what is missing.
 
-    MuJoCo draws with OpenGL. Without a screen it needs EGL or OSMesa, and it looks for neither by itself.
+    MuJoCo draws with OpenGL. Without a screen it needs EGL or OSMesa, and it does not look for them itself.
     """
     with _off_screen(), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
@@ -49,7 +49,7 @@ def rendering_env(make: Callable[..., Env], name: str) -> Iterator[Env]:
 
 
 def picture_of(env: Env) -> Picture:
-    """The environment as it stands."""
+    """The environment in its present state."""
     picture: Any = env.render()
     if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
         raise TypeError("it draws no pictures")
@@ -57,7 +57,7 @@ def picture_of(env: Env) -> Picture:
 
 
 def shrunk(picture: Picture, most: int) -> Picture:
-    """The picture with its longer side at most so long: means over square blocks, so that thin lines stay."""
+    """The picture with its longer side at most `most`: means over square blocks, so that thin lines stay visible."""
     block = -(-max(picture.shape[:2]) // most)
     height, width = (side // block * block for side in picture.shape[:2])
     blocks = picture[:height, :width].reshape(height // block, block, width // block, block, 3)

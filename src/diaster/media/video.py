@@ -1,4 +1,4 @@
-"""A film of the policy at work, with r̂ and its running sum drawn below the picture."""
+"""A film of the policy, with r̂ and its running sum drawn below the picture."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from diaster.envs.making import TRUE_REWARD, one_line
 from diaster.errors import DiasterError
 from diaster.media.rendering import Picture, picture_of, rendering_env
 from diaster.run import Run
+from diaster.rundir.files import new_file
 from diaster.types import Episode, EvaluationEpisode, Stream, reset_seed
 
 FORMATS = (".mp4", ".gif")
@@ -31,7 +32,7 @@ HOLD_LAST = 20  # so that the end of a short film can be seen
 
 
 class Film(NamedTuple):
-    """An episode with a picture of every so many steps."""
+    """An episode with a picture of every `stride` steps."""
 
     episode: EvaluationEpisode
     pictures: list[Picture]
@@ -53,10 +54,9 @@ def write_video(path: Path, out: Path, seed: int | None = None) -> Film:
     except Exception as error:  # whatever the environment's own code raises
         raise DiasterError(f"'{run.config.env}' failed while it was filmed: {one_line(error)}; check it.") from error
     rewards = run.step_rewards([film.episode], seed)[0]
-    temporary = _beside(out)
+    temporary = _temporary(out)
     try:
         write(temporary, _with_panels(film, rewards), film.speed)
-        temporary.chmod(0o644)
         temporary.replace(out)
     except OSError as error:
         raise DiasterError(f"'{out}' cannot be written: {error.strerror or error}.") from None
@@ -65,18 +65,18 @@ def write_video(path: Path, out: Path, seed: int | None = None) -> Film:
     return film
 
 
-def _beside(out: Path) -> Path:
-    """A new file next to the one that it will become."""
+def _temporary(out: Path) -> Path:
+    """A new file in the same folder, of the same kind."""
     try:
-        handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.stem}.", suffix=out.suffix.lower())
+        handle, path = new_file(out.parent, f".{out.stem}.", out.suffix.lower())
     except OSError as error:
         raise DiasterError(f"'{out}' cannot be written: {error.strerror}.") from None
     os.close(handle)
-    return Path(name)
+    return path
 
 
 def _find_writer(suffix: str) -> Callable[[Path, Iterator[Picture], float], None]:
-    """What turns pictures into a file, before any time is spent on them."""
+    """The function that writes the file, found before any time is spent on pictures."""
     try:
         if suffix == ".gif":
             import imageio.v2
@@ -100,7 +100,7 @@ def _write_gif(writer_of: Any, out: Path, pictures: Iterator[Picture], speed: fl
 
 
 def _write_mp4(ffmpeg: str, out: Path, pictures: Iterator[Picture], speed: float) -> None:
-    """Feed raw pictures to ffmpeg. imageio's own way forks a process with JAX's threads in it, and that may hang."""
+    """Feed raw pictures to ffmpeg. imageio would fork a process that has JAX's threads, which may hang."""
     first = next(pictures)
     height, width = first.shape[:2]
     into = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", f"{speed:g}", "-i", "-"]
@@ -110,7 +110,7 @@ def _write_mp4(ffmpeg: str, out: Path, pictures: Iterator[Picture], speed: float
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=complaint)
         assert process.stdin is not None
         try:
-            with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # it says why itself
+            with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # ffmpeg says why
                 for picture in (first, *pictures):
                     pipe.write(picture.tobytes())
         finally:
@@ -124,7 +124,7 @@ def _write_mp4(ffmpeg: str, out: Path, pictures: Iterator[Picture], speed: float
 def _film(run: Run, seed: int) -> Film:
     act = run.actor(seed)
     with rendering_env(run.make_env, run.config.env) as env:
-        # Gymnasium says how many steps a second has; a film needs no more pictures than the eye.
+        # Gymnasium says how many steps a second has; a film needs fewer pictures.
         steps_per_second = float(env.metadata.get("render_fps") or USUAL_SPEED)
         stride = max(1, round(steps_per_second / USUAL_SPEED), -(-run.spec.horizon // MOST_FRAMES))
         speed = min(MOST_SPEED, max(LEAST_SPEED, steps_per_second / stride))
@@ -148,7 +148,7 @@ def _film(run: Run, seed: int) -> Film:
 
 
 def _with_panels(film: Film, rewards: NDArray[np.float64]) -> Iterator[Picture]:
-    """Each picture above the curves as far as they have come; the curves are drawn once and uncovered."""
+    """Each picture above the curves up to its step; the curves are drawn once and uncovered step by step."""
     height, width = film.pictures[0].shape[:2]
     wide = max(LEAST_WIDTH, width) // 2 * 2
     before, after, left, right = _panels(film, rewards, wide)
@@ -170,7 +170,7 @@ def _with_panels(film: Film, rewards: NDArray[np.float64]) -> Iterator[Picture]:
 
 
 def _panels(film: Film, rewards: NDArray[np.float64], width: int) -> tuple[Picture, Picture, float, float]:
-    """The axes without and with their curves, and where their first and last step lie, in pixels."""
+    """The axes without and with their curves, and the places of their first and last step, in pixels."""
     images, ends = [], (0.0, 0.0)
     true = film.episode.true_reward
     time = np.arange(1, len(rewards) + 1)

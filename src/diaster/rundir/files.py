@@ -12,8 +12,8 @@ import errno
 import json
 import math
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,12 +27,12 @@ from diaster.errors import DiasterError
 
 # A header has about a hundred bytes per array; one this long would describe ten thousand of them.
 MOST_HEADER_BYTES = 2**20
-# Files of nets have megabytes; who knows the settings can give a tighter bound.
+# Files of nets have megabytes; a caller that knows the settings gives a tighter bound.
 MOST_TENSOR_BYTES = 4 * 2**30
-# What a folder that cannot be synced answers with: on Windows it cannot be opened, on some file systems not synced.
+# A folder that may not be read cannot be synced, and on some file systems none can.
 CANNOT_SYNC = (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EBADF, errno.ENOTSUP)
 
-# What is nested more deeply than this could exhaust the stack of whoever walks through it.
+# Walking through what is nested more deeply could exhaust the stack.
 MOST_LEVELS = 50
 
 Form = tuple[tuple[int, ...], np.dtype[Any]]  # shape and kind of numbers
@@ -56,17 +56,16 @@ def is_file(path: Path) -> bool:
 
 
 def read_bytes(path: Path, most: int, root: Path | None = None) -> bytes:
-    """The content of a regular file of at most so many bytes, never more of it.
+    """The content of a regular file of at most `most` bytes.
 
-    `root` is the run directory, where the file is not directly in it: how one gets there is the user's affair, but
-    below it no folder may be a link.
+    `root` is the run directory, if the file is in a folder below it: the directory itself may be reached through
+    links, but no folder below it may be one.
     """
     refuse_detours(path, path.parent if root is None else root)
     try:
         refuse_special(path, path.lstat().st_mode)
         # The file may be another one by now: a link is not followed, and a pipe without a writer does not block.
-        flags = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
-        handle = os.open(path, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as file:
             found = os.fstat(handle)
             refuse_special(path, found.st_mode)
@@ -88,7 +87,7 @@ def read_bytes(path: Path, most: int, root: Path | None = None) -> bytes:
 
 
 def refuse_detours(path: Path, root: Path) -> None:
-    """The way from the run directory to its file goes down, and through folders of its own alone."""
+    """The path from the run directory to its file only goes down, and through no link."""
     parts = path.relative_to(root).parts if path.is_relative_to(root) else ("..",)
     if not parts or ".." in parts:
         raise DiasterError(f"'{path}' leads out of '{root}'; a run directory has to hold its files itself.")
@@ -219,9 +218,9 @@ def check_finite(found: Mapping[str, NDArray[Any]], path: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Readers see the old file or the new one, never a part; when this returns, the new one outlives a power cut."""
+    """Readers see the old file or the new one, never a part; when this returns, the new one survives a power cut."""
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, temporary = new_file(path.parent, f".{path.name}.")
     except OSError as error:
         raise DiasterError(f"'{path}' cannot be written: {error.strerror}.") from None
     try:
@@ -229,17 +228,24 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
+        temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
         raise DiasterError(f"'{path}' cannot be written: {error.strerror}.") from None
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
+
+
+def new_file(folder: Path, prefix: str, suffix: str = "") -> tuple[int, Path]:
+    """Open a new file with a random name. The umask decides its permissions, which tempfile's would not have."""
+    while True:
+        path = folder / f"{prefix}{secrets.token_hex(8)}{suffix}"
+        with contextlib.suppress(FileExistsError):
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), path
 
 
 def sync_folder(path: Path) -> None:
-    """Make the names in a folder outlive a power cut, where the platform can."""
+    """Make the names in a folder survive a power cut, where the file system can."""
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError as error:

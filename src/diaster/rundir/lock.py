@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import platform
 import stat
@@ -11,26 +12,22 @@ from pathlib import Path
 
 from diaster.errors import DiasterError
 
-try:
-    import fcntl
-except ImportError:  # no such locks on this platform: the directory is then guarded when it is made, and no further
-    fcntl = None  # type: ignore[assignment]
-
 LOCK = "lock"
 
 
+# Not the package filelock: it leaves the file behind, does not say who holds the lock, and falls back to weaker ones.
 class RunLock:
-    """Held from `take` to `release`. The system lets it go when the process dies, however it dies."""
+    """Held from `take` to `release`. The system releases it when the process dies, however it dies."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / LOCK
         self._handle: int | None = None
 
     def take(self) -> None:
-        """Refuse where another process holds it; a file that nobody holds is left over and taken."""
-        while fcntl is not None and self._handle is None:
+        """Refuse if another process holds it; a file that a killed process left behind is taken over."""
+        while self._handle is None:
             try:
-                handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+                handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
             except OSError as error:
                 raise DiasterError(f"'{self._path}' cannot be opened: {error.strerror}.") from None
             if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -44,17 +41,19 @@ class RunLock:
                 raise DiasterError(
                     f"'{self._path.parent}' is being trained by {owner}; wait for it, or stop it first."
                 ) from None
-            if not self._is_still_there(handle):  # its owner ended just now and took the file along
+            if not self._is_still_there(handle):  # its owner has just released it and removed the file
                 os.close(handle)
                 continue
             text = f"process {os.getpid()} on {platform.node()} since {time.strftime('%Y-%m-%d %H:%M:%S')}"
-            with contextlib.suppress(OSError):  # a full disk has no room for the owner's name; the lock holds without
+            with contextlib.suppress(
+                OSError
+            ):  # a full disk has no room for the owner's name; the lock holds all the same
                 os.ftruncate(handle, 0)
                 os.write(handle, text.encode())
             self._handle = handle
 
     def release(self) -> None:
-        """Let others in; nothing of the lock stays behind."""
+        """Unlock, and remove the file."""
         if self._handle is not None:
             with contextlib.suppress(OSError):
                 self._path.unlink()

@@ -1,7 +1,7 @@
-"""Recorded episodes of a trained run, in one file of its directory: what figures need of an environment.
+"""Recorded episodes of a trained run, in one file of its directory: all that figures need of an environment.
 
-The file is safetensors. Steps of all episodes lie end to end; what describes the scene is JSON in its header. It can
-be made again at any time (`diaster record`), so one that is not what it should be is refused with that advice.
+The file is safetensors. The steps of all episodes are concatenated; the scene is JSON in the header. It can be made
+again at any time (`diaster record`), so a file that cannot be used is refused with that advice.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Maze(NamedTuple):
 
 
 class Rollouts(NamedTuple):
-    """N steps of E episodes, end to end. `position` has P columns: none, the forward one, or the two of a plane."""
+    """N steps of E episodes, concatenated. `position` has P columns: none, the forward one, or the two of a plane."""
 
     seed: NDArray[np.int64]  # [E]
     is_spread: NDArray[np.bool_]  # [E]; of the spread of behaviours, not of the policy alone
@@ -59,7 +59,7 @@ class Rollouts(NamedTuple):
     maze: Maze | None = None
 
     def steps_of(self, episode: int) -> slice:
-        """Where the steps of an episode lie."""
+        """The steps of an episode."""
         first = int(self.length[:episode].sum())
         return slice(first, first + int(self.length[episode]))
 
@@ -88,7 +88,7 @@ _PER_EPISODE = ("seed", "is_spread", "length", "episode_return", "goal")
 
 
 def nets_digest(path: Path) -> str:
-    """What tells the nets of a run from those it had earlier in its training."""
+    """A digest of the nets of a run: it changes when they are trained further."""
     try:
         contents = [read_bytes(path / name, MOST_NET_BYTES) for name in (POLICY, DECOMPOSER)]
     except MissingFileError:
@@ -97,7 +97,7 @@ def nets_digest(path: Path) -> str:
 
 
 def write_rollouts(path: Path, rollouts: Rollouts, nets: str) -> None:
-    """Put the recording beside the nets it was made with, as a whole."""
+    """Write the recording into the run directory; `nets` is the digest of the nets that acted."""
     arrays = {name: np.ascontiguousarray(getattr(rollouts, name), dtype=kind) for name, (kind, _) in _KINDS.items()}
     size = sum(array.nbytes for array in arrays.values())
     if size > MOST_BYTES:
@@ -173,7 +173,7 @@ def _check_content(found: Rollouts, file: Path) -> None:
     if not len(found.length):
         raise _unusable(file, "it holds no episode")
     n_steps = len(found.step_reward)
-    # The sum of hostile lengths could run over; none of them is longer than all steps.
+    # Each length is bounded, so that their sum cannot overflow.
     if found.length.min() < 1 or found.length.max() > n_steps or found.length.sum() != n_steps:
         raise _unusable(file, "the lengths of its episodes do not add up to its steps")
     if found.position.shape != found.next_position.shape or found.position.shape[1] > 2:

@@ -1,6 +1,6 @@
-"""One cell of a sweep, in a process of its own: trained, resumed or left as it is, then its rollouts are recorded.
+"""One cell of a sweep, in a process of its own: trained, resumed or left as it is, then recorded.
 
-Started as `python -m diaster.sweep.cell` by a launcher, which sends a `Job` and is told how far the cell is.
+A launcher starts it as `python -m diaster.sweep.cell`, sends a `CellOrder` and is told how far the cell is.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from diaster.types import EnvSpec
 SECONDS_BETWEEN_MESSAGES = 0.5
 
 
-class Job(NamedTuple):
-    """All that the process of a cell has to know."""
+class CellOrder(NamedTuple):
+    """What the process of a cell has to do."""
 
     path: Path
     config: RunConfig  # resolved
     record_episodes: int
-    cores: tuple[int, ...]  # that it may use; none: whichever it likes
+    cores: tuple[int, ...]  # that it may use; empty: all
     command: tuple[str, ...]  # for the record
 
 
@@ -52,7 +52,7 @@ class Ended(NamedTuple):
 class Telling(Lines):
     """Tells the launcher how far the run is; evaluations and warnings go to the cell's log.
 
-    Where there is nobody to tell any more, the run is asked to stop: it writes a checkpoint for the next sweep.
+    If the launcher has died, the run is asked to stop: it writes a checkpoint for the next sweep.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -76,30 +76,30 @@ class Telling(Lines):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def run_cell(job: Job, reporter: Lines) -> None:
-    """Bring a cell to its end from wherever it is."""
+def run_cell(order: CellOrder, reporter: Lines) -> None:
+    """Finish a cell, wherever it stands."""
     from diaster.training.train import resume_training, run_training
 
-    clear_false_start(job.path)
-    if not is_file(job.path / CONFIG):
-        run_training(job.config, job.path, reporter)
-    elif not is_file(job.path / DONE):
-        resume_training(job.path, reporter)
-    if job.record_episodes:
+    clear_false_start(order.path)
+    if not is_file(order.path / CONFIG):
+        run_training(order.config, order.path, reporter)
+    elif not is_file(order.path / DONE):
+        resume_training(order.path, reporter)
+    if order.record_episodes:
         from diaster.media.recording import record_rollouts
 
-        record_rollouts(job.path, job.record_episodes)
+        record_rollouts(order.path, order.record_episodes)
 
 
 def clear_false_start(path: Path) -> None:
-    """A run that was killed at its very start leaves some of what it writes first, and nothing of value."""
+    """Remove what a run left that was killed before its first files were complete."""
     if not path.is_dir() or all(is_file(path / name) for name in (CONFIG, METADATA)):
         return
     found = {item.name for item in path.iterdir()}
     if any(name not in (CONFIG, METADATA, LOCK) and not name.startswith(".") for name in found):
         return
     lock = RunLock(path)
-    lock.take()  # refused where the process is alive after all
+    lock.take()  # refused if its process is still alive
     try:
         for name in found - {LOCK}:
             (path / name).unlink(missing_ok=True)
@@ -109,14 +109,14 @@ def clear_false_start(path: Path) -> None:
 
 def serve(connection: Connection) -> None:
     """The life of a cell's process; its exit code is that of `diaster train`."""
-    job: Job = connection.recv()
-    if job.cores and hasattr(os, "sched_setaffinity"):
-        # Before JAX counts the cores: as many threads as the cell has cores, whatever runs beside it.
-        os.sched_setaffinity(0, job.cores)
-    sys.argv = list(job.command)
+    order: CellOrder = connection.recv()
+    if order.cores and hasattr(os, "sched_setaffinity"):  # macOS has none
+        # Before JAX counts the cores: it starts a thread for each, whatever else is running.
+        os.sched_setaffinity(0, order.cores)
+    sys.argv = list(order.command)
     ended, code = Ended(), 0
     try:
-        run_cell(job, Telling(connection))
+        run_cell(order, Telling(connection))
     except DiasterError as error:
         print(f"diaster: {error}", file=sys.stderr)
         ended, code = Ended(str(error)), 2
@@ -129,6 +129,6 @@ def serve(connection: Connection) -> None:
 
 
 if __name__ == "__main__":
-    from diaster.sweep import cell  # messages are of its kinds, and not of those of `__main__`
+    from diaster.sweep import cell  # messages are pickled by the names of its classes, not those of `__main__`
 
     cell.serve(Connection(int(sys.argv[1])))

@@ -1,4 +1,4 @@
-"""A sweep from its file to its results: plan the cells, skip what is done, launch the rest, say what became of them.
+"""A sweep from its file to its results: plan the cells, skip finished ones, launch the rest, report how they ended.
 
 RESULTS/sweep.toml        the file, as it was given
 RESULTS/sweep.json        where every cell stands
@@ -20,14 +20,16 @@ from diaster.config import RunConfig
 from diaster.errors import DiasterError, Stopped
 from diaster.rundir.files import is_file, write_atomically
 from diaster.rundir.lock import LOCK, RunLock
-from diaster.rundir.records import CONFIG, METADATA, make_directory, read_config, read_metadata, read_progress
+from diaster.rundir.records import CONFIG, METADATA, read_config, read_metadata
 from diaster.rundir.records import DONE as DONE_FILE
+from diaster.rundir.results import read_progress
+from diaster.rundir.writer import make_directory
 from diaster.signals import Interruption
-from diaster.sweep.cell import At, Ended, Job
+from diaster.sweep.cell import At, CellOrder, Ended
 from diaster.sweep.display import Display, plain_table, row_of, size
 from diaster.sweep.estimate import correction, estimate
 from diaster.sweep.grid import read_grid
-from diaster.sweep.launch_local import LocalLauncher, Task, Watcher
+from diaster.sweep.launch_local import CellToRun, LocalLauncher, Watcher
 from diaster.sweep.resources import Machine, Wishes, make_slots
 from diaster.sweep.status import BROKEN, DONE, FAILED, CellStatus, Status, read_recorded
 from diaster.training.progress import duration
@@ -38,7 +40,7 @@ FILE, LOGS = "sweep.toml", "logs"
 
 
 class PlannedCell(NamedTuple):
-    """A cell whose settings are resolved: nothing about them can be wrong any more."""
+    """A cell whose settings are resolved and checked."""
 
     name: str
     config: RunConfig
@@ -60,11 +62,11 @@ class Site(NamedTuple):
     width: int
     cores: int  # of each cell
     has_gpus: bool
-    launch: Callable[[Sequence[Task], Watcher, Interruption], None]
+    launch: Callable[[Sequence[CellToRun], Watcher, Interruption], None]
 
 
 def make_plan(file: Path, out: Path | None) -> Plan:
-    """Read a sweep's file and resolve every cell; whatever is wrong is found here, and nothing is written."""
+    """Read a sweep's file and resolve every cell; errors are found here, before anything is written."""
     grid = read_grid(file)
     cells = []
     for cell in grid.cells:
@@ -98,7 +100,7 @@ def local_site(machine: Machine, wishes: Wishes, plan: Plan) -> Site:
     has_gpus = bool(machine.gpus) and wishes.gpus != 0
     any_gpu = any(uses_gpu(cell.config, has_gpus) for cell in plan.cells)
     slots = make_slots(machine, wishes, len(plan.cells), any_gpu and has_gpus)
-    memory = machine.memory if wishes.jobs is None else None  # who names the number answers for it
+    memory = machine.memory if wishes.jobs is None else None  # a number that the user gave is not reduced
     launcher = LocalLauncher(slots, memory, plan.out / LOGS)
     return Site(len(slots), len(slots[0].cores), has_gpus and any_gpu, launcher.run)
 
@@ -125,7 +127,7 @@ def look_at(plan: Plan, site: Site) -> Status:
 
 
 def refuse_what_is_no_run(path: Path) -> None:
-    """A cell's directory may be missing, empty, or hold what is left of a run that was killed at its very start."""
+    """A cell's directory may be missing, empty, or hold what is left of a run that was killed when it started."""
     for item in path.iterdir() if path.is_dir() else ():
         if item.name not in (LOCK, METADATA) and not item.name.startswith("."):
             raise DiasterError(f"'{path}' holds '{item.name}' and no run; remove the directory, or give another --out.")
@@ -134,7 +136,7 @@ def refuse_what_is_no_run(path: Path) -> None:
 
 
 def refuse_other_settings(path: Path, found: RunConfig, wanted: RunConfig) -> None:
-    """A cell is never continued, and never taken for done, under settings that are not its own."""
+    """A cell with other settings is neither resumed nor taken for done."""
     before, after = dotted(dataclasses.asdict(found)), dotted(dataclasses.asdict(wanted))
     for name in {**after, **before}:
         if before.get(name) != after.get(name):
@@ -153,7 +155,7 @@ def dotted(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def last_step(path: Path) -> int:
-    """The last evaluation of a cell that was cut off; its checkpoint is near."""
+    """The step of the last evaluation of an unfinished cell; its last checkpoint is near."""
     with contextlib.suppress(DiasterError):
         return int(read_progress(path)["step"].max(initial=0))
     return 0
@@ -194,7 +196,7 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-class Progress:
+class SweepProgress:
     """Keeps the status while cells run, and shows it."""
 
     def __init__(self, status: Status, display: Display, record_episodes: int) -> None:
@@ -220,7 +222,7 @@ class Progress:
 
 
 def conduct(plan: Plan, site: Site, display: Display, command: Sequence[str]) -> Status:
-    """Bring every cell to its end. One that fails stops no other; a signal lets all of them write checkpoints."""
+    """Finish every cell. One that fails stops no other; after a signal all of them write checkpoints."""
     claim(plan.out)
     lock = RunLock(plan.out)
     lock.take()
@@ -228,10 +230,10 @@ def conduct(plan: Plan, site: Site, display: Display, command: Sequence[str]) ->
         status = look_at(plan, site)
         write_atomically(plan.out / FILE, plan.content)
         status.write()
-        tasks = [
-            Task(
+        cells = [
+            CellToRun(
                 cell.name,
-                Job(plan.out / cell.name, cell.config, plan.record_episodes, (), tuple(command)),
+                CellOrder(plan.out / cell.name, cell.config, plan.record_episodes, (), tuple(command)),
                 status.cells[cell.name].need.memory,
                 uses_gpu(cell.config, site.has_gpus),
             )
@@ -239,7 +241,7 @@ def conduct(plan: Plan, site: Site, display: Display, command: Sequence[str]) ->
             if status.cells[cell.name].state != DONE
         ]
         with Interruption() as interruption:
-            site.launch(tasks, Progress(status, display, plan.record_episodes), interruption)
+            site.launch(cells, SweepProgress(status, display, plan.record_episodes), interruption)
     finally:
         display.close()
         lock.release()
@@ -259,7 +261,7 @@ def claim(out: Path) -> None:
 
 
 def describe_end(status: Status) -> str:
-    """Every cell and what became of it."""
+    """Every cell and how it ended."""
     rows = [(name, *row_of(cell, status)[:3]) for name, cell in status.cells.items()]
     return plain_table(("cell", "state", "steps", "time"), rows)
 

@@ -1,4 +1,4 @@
-"""What a person sees of a sweep: a table that is kept up to date, plain lines where there is no terminal."""
+"""What a person sees of a sweep: a live table, or plain lines where there is no terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-LINES_BESIDE_THE_TABLE = 6
+LINES_OUTSIDE_THE_TABLE = 6
 
 
 class Display(Protocol):
@@ -57,7 +57,7 @@ class EventLines:
 
 
 class LiveTable:
-    """The table, renewed in place; cells that nothing is to be seen of give way where the terminal is too low."""
+    """A table that is drawn again in place; if the terminal is too low, running cells come first."""
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
@@ -77,7 +77,7 @@ class LiveTable:
         from rich.console import Group
         from rich.text import Text
 
-        room = max(3, self._console.size.height - LINES_BESIDE_THE_TABLE)
+        room = max(3, self._console.size.height - LINES_OUTSIDE_THE_TABLE)
         self._live.update(Group(self._table(status, room), Text(counts(status))), refresh=True)
 
     def _table(self, status: Status, room: int) -> Table:
@@ -128,7 +128,7 @@ def size(n_bytes: float) -> str:
 
 
 def plain_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns side by side; the first is a name, the others are aligned to the right."""
+    """Aligned columns: the first to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     lines = []
     for row in (heads, *rows):

@@ -1,8 +1,8 @@
 """How long a cell will take and how much memory it needs: rough figures, corrected by cells that are finished.
 
 The figures were measured with nets of 256 units on two machines (docs/performance.md) and are scaled by the number of
-updates, by what an update looks at and by the size of the nets. They tell an hour from a day, and no more; after the
-first cells of a method are done, it is their speed that counts.
+updates, by the steps of an update and by the size of the nets. They tell an hour from a day, and no more; once cells
+of a method are done, their speed is used.
 """
 
 from __future__ import annotations

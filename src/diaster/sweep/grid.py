@@ -5,7 +5,7 @@ record_episodes = 10                # optional: rollouts to record of each cell 
 [settings]                          # of every cell, in the words of a run's config.toml
 seeds = 5
 
-[axes]                              # every combination is a cell; [[axes]] several times adds up
+[axes]                              # every combination is a cell; several [[axes]] add up
 env = ["Hopper-v5", "Swimmer-v5"]
 "method.n_cuts" = [0, 1, 5]
 
@@ -27,7 +27,7 @@ from diaster.config.toml import parse_toml, read_content
 from diaster.errors import DiasterError, unknown
 
 MOST_CELLS = 1000
-# Which of these a cell has decides which tables hold for it, the later one before the earlier.
+# A cell's value of each of these selects the tables that apply to it; later ones override earlier ones.
 NAMED = {"preset": "default", "method": DEFAULT_METHOD, "agent": DEFAULT_AGENT, "env": ""}
 ENTRIES = ("record_episodes", "settings", "axes", *NAMED)
 Settings = dict[str, Any]
@@ -121,7 +121,7 @@ def _cell(point: Settings, settings: Settings, path: Path) -> Cell:
 
 
 def _add(cells: dict[str, Cell], cell: Cell, path: Path) -> None:
-    """A cell that several tables span is there once; two that nothing tells apart are a mistake."""
+    """A cell of several tables is added once; two cells with the same settings are an error."""
     other = cells.get(cell.name)
     if other is not None and other.config != cell.config:
         raise DiasterError(f"two cells of {path} are called '{cell.name}' and differ; name what differs in their axes.")
@@ -132,7 +132,7 @@ def _add(cells: dict[str, Cell], cell: Cell, path: Path) -> None:
 
 
 def cell_name(settings: Settings, point: Settings) -> str:
-    """Environment, method, and its value on every other axis: it stays the same when axes grow longer."""
+    """Environment, method, and the value on every other axis: it stays the same when axes get more values."""
     parts = [settings["env"], _chosen("method", settings)]
     others = {present_name(axis): value for axis, value in point.items() if axis not in ("env", "method")}
     parts += [f"{_short(axis)}-{value}" for axis, value in others.items()]
@@ -140,7 +140,7 @@ def cell_name(settings: Settings, point: Settings) -> str:
 
 
 def _short(axis: str) -> str:
-    """An axis in the name of a cell; that a setting is the method's, or a name a name, goes without saying."""
+    """An axis in the name of a cell, without 'method.' and '.name'."""
     return axis.removeprefix("method.").removesuffix(".name").replace("_", "-")
 
 
@@ -176,7 +176,7 @@ def _overlaid(below: Settings, above: Settings) -> Settings:
 
 
 def _named_alike(table: Mapping[str, Any]) -> Settings:
-    """Names of settings as files write them; on the command line they have hyphens, and here they may."""
+    """Names of settings with underscores; hyphens, as on the command line, are allowed too."""
     return {name.replace("-", "_"): value for name, value in table.items()}
 
 

@@ -2,7 +2,7 @@
 
 A task trains in a directory of its node, in a process like that of a local cell, and yields what is new there (see
 mirror.py) while it trains; the driver writes that into the results. When a worker dies, the driver starts a new task,
-which begins by receiving what has arrived: it resumes from the last checkpoint. Ray itself repeats nothing.
+which first receives what has arrived and resumes from the last checkpoint. Ray itself repeats nothing.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from diaster.envs.processes import start_child
 from diaster.errors import DiasterError, printable
 from diaster.rundir.checkpoint import DIRECTORY, generations
 from diaster.signals import Interruption
-from diaster.sweep.cell import At, Ended, Job
+from diaster.sweep.cell import At, CellOrder, Ended
 from diaster.sweep.conduct import LOGS, Plan, Site, uses_gpu
-from diaster.sweep.launch_local import CELL_MODULE, Task, Watcher, ended_without_a_word
-from diaster.sweep.mirror import Gone, Piece, Receiver, Sender, all_pieces
+from diaster.sweep.launch_local import CELL_MODULE, CellToRun, Watcher, ended_without_a_word
+from diaster.sweep.mirror import DirectoryReceiver, DirectorySender, Gone, Piece, all_pieces
 from diaster.sweep.resources import Wishes, host_bytes, share_variables
 
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -51,36 +51,36 @@ Message = At | Piece | Gone | Log | Ended
 
 
 class Attempt(NamedTuple):
-    """All that a task has to know."""
+    """What a task has to do."""
 
-    job: Job
+    order: CellOrder
     name: str
     variables: dict[str, str]
 
 
 def attempt_cell(attempt: Attempt, copy: Sequence[Any], stop: Any) -> Iterator[Message]:
-    """On a worker: bring a cell to its end, and yield what there is to tell and to keep on the way."""
+    """On a worker: finish a cell, and yield messages and new files meanwhile."""
     with tempfile.TemporaryDirectory(prefix="diaster-") as folder:
         path, log = Path(folder) / attempt.name, Path(folder) / "log.txt"
-        receiver = Receiver(path)
+        receiver = DirectoryReceiver(path)
         for piece in copy:
             receiver.take(ray.get(piece))
-        sender = Sender(path)
+        sender = DirectorySender(path)
         with log.open("ab") as output:
             process, connection = start_child(CELL_MODULE, attempt.variables, output.fileno())
         try:
-            connection.send(attempt.job._replace(path=path))
+            connection.send(attempt.order._replace(path=path))
             ended = yield from _follow(process, connection, sender, stop, attempt)
             yield from sender.changes()
             yield Log(log.read_bytes()[-LONGEST_LOG:])
-            yield ended._replace(failure=ended.failure.replace(str(path), str(attempt.job.path)))
+            yield ended._replace(failure=ended.failure.replace(str(path), str(attempt.order.path)))
         finally:
             process.kill()
             process.wait()
 
 
 def _follow(
-    process: subprocess.Popen[bytes], connection: Connection, sender: Sender, stop: Any, attempt: Attempt
+    process: subprocess.Popen[bytes], connection: Connection, sender: DirectorySender, stop: Any, attempt: Attempt
 ) -> Generator[Message, None, Ended]:
     """Until the cell's process has ended; returns how."""
     last, asked = time.monotonic(), False
@@ -91,9 +91,9 @@ def _follow(
                 message = connection.recv()
         except (EOFError, OSError):
             code = process.wait()
-            if code < 0 and not asked:  # by somebody who freed memory, say; another node may have more of it
+            if code < 0 and not asked:  # the system was short of memory, say; another node may have more
                 raise ChildProcessError(f"the cell's process was killed by signal {-code}") from None
-            message = ended_without_a_word(code, asked, attempt.job.path.parent / LOGS / attempt.name)
+            message = ended_without_a_word(code, asked, attempt.order.path.parent / LOGS / attempt.name)
         if isinstance(message, Ended):
             process.wait()
             return message
@@ -128,11 +128,11 @@ class Shares(NamedTuple):
 
 
 @dataclass
-class Running:
+class RayTask:
     """A cell that has been handed to Ray."""
 
-    task: Task
-    receiver: Receiver
+    cell: CellToRun
+    receiver: DirectoryReceiver
     newest: int  # checkpoint that it began from
     is_started: bool = False
 
@@ -142,16 +142,16 @@ class RayLauncher:
 
     def __init__(self, shares: Shares, logs: Path) -> None:
         self._shares, self._logs = shares, logs
-        self._running: dict[Any, Running] = {}  # by the generator of a task's messages
+        self._running: dict[Any, RayTask] = {}  # by the generator of a task's messages
         self._deaths: dict[str, int] = {}
 
-    def run(self, tasks: Sequence[Task], watcher: Watcher, interruption: Interruption) -> None:
+    def run(self, cells: Sequence[CellToRun], watcher: Watcher, interruption: Interruption) -> None:
         """Until every cell has ended; after a signal, until those that run have sent their checkpoints."""
-        if not tasks:
+        if not cells:
             return
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         stop = ray.remote(StopFlag).options(num_cpus=0, scheduling_strategy=here).remote()
-        waiting, is_stopping = list(tasks), False
+        waiting, is_stopping = list(cells), False
         while self._running or (waiting and not is_stopping):
             if interruption.signal is not None and not is_stopping:
                 is_stopping = True
@@ -167,31 +167,32 @@ class RayLauncher:
                     waiting.insert(0, lost)
             watcher.look()
 
-    def _hand_over(self, task: Task, stop: Any) -> None:
-        path, shares = task.job.path, self._shares
+    def _hand_over(self, cell: CellToRun, stop: Any) -> None:
+        path, shares = cell.order.path, self._shares
         remote = ray.remote(attempt_cell).options(
             num_cpus=shares.cpus,
-            num_gpus=shares.gpus if task.uses_gpu else 0,
-            memory=host_bytes(task.memory, task.uses_gpu),
-            max_retries=0,  # Ray would begin anew
+            num_gpus=shares.gpus if cell.uses_gpu else 0,
+            memory=host_bytes(cell.memory, cell.uses_gpu),
+            max_retries=0,  # Ray would begin from the start
             num_returns="streaming",
             _generator_backpressure_num_objects=MOST_MESSAGES_AHEAD,
         )
-        attempt = Attempt(task.job, task.name, variables(shares, task.uses_gpu))
+        attempt = Attempt(cell.order, cell.name, variables(shares, cell.uses_gpu))
         copy = [ray.put(piece) for piece in all_pieces(path)]
-        self._running[remote.remote(attempt, copy, stop)] = Running(task, Receiver(path), newest_checkpoint(path))
+        task = RayTask(cell, DirectoryReceiver(path), newest_checkpoint(path))
+        self._running[remote.remote(attempt, copy, stop)] = task
 
-    def _hear(self, generator: Any, watcher: Watcher, is_stopping: bool) -> Task | None:
+    def _hear(self, generator: Any, watcher: Watcher, is_stopping: bool) -> CellToRun | None:
         """Take one message of a cell. Returns the cell if its worker died and it has to be started again."""
-        running = self._running[generator]
-        name = running.task.name
+        task = self._running[generator]
+        name = task.cell.name
         try:
             message: Message = ray.get(next(generator))
-            if not running.is_started:
-                running.is_started = True
+            if not task.is_started:
+                task.is_started = True
                 watcher.started(name)
             if isinstance(message, Piece | Gone):
-                running.receiver.take(message)
+                task.receiver.take(message)
             elif isinstance(message, Log):
                 self._keep_log(name, message)
             elif isinstance(message, At):
@@ -204,23 +205,23 @@ class RayLauncher:
             del self._running[generator]
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.cancel(generator, force=True)
-            return self._lost(running, error, watcher, is_stopping)
+            return self._lost(task, error, watcher, is_stopping)
 
-    def _lost(self, running: Running, error: Exception, watcher: Watcher, is_stopping: bool) -> Task | None:
-        """A worker died, or what it sent did not arrive whole: once more from the last checkpoint, but not for ever."""
-        task = running.task
+    def _lost(self, task: RayTask, error: Exception, watcher: Watcher, is_stopping: bool) -> CellToRun | None:
+        """A worker died, or what it sent did not arrive whole: start again from the last checkpoint, a few times."""
+        cell = task.cell
         if is_stopping:
-            watcher.ended(task.name, Ended(is_stopped=True))
+            watcher.ended(cell.name, Ended(is_stopped=True))
             return None
-        has_advanced = newest_checkpoint(task.job.path) > running.newest
-        self._deaths[task.name] = 1 if has_advanced else self._deaths.get(task.name, 0) + 1
+        has_advanced = newest_checkpoint(cell.order.path) > task.newest
+        self._deaths[cell.name] = 1 if has_advanced else self._deaths.get(cell.name, 0) + 1
         why = described(error)
-        if self._deaths[task.name] >= MOST_DEATHS:
+        if self._deaths[cell.name] >= MOST_DEATHS:
             sentence = f"its worker was lost {MOST_DEATHS} times without a new checkpoint, the last time by {why}"
-            watcher.ended(task.name, Ended(sentence))
+            watcher.ended(cell.name, Ended(sentence))
             return None
-        watcher.waits(task.name, f"its worker was lost ({why}); it goes on from its last checkpoint")
-        return task
+        watcher.waits(cell.name, f"its worker was lost ({why}); it goes on from its last checkpoint")
+        return cell
 
     def _keep_log(self, name: str, log: Log) -> None:
         with contextlib.suppress(OSError):
@@ -229,14 +230,14 @@ class RayLauncher:
                 file.write(log.content)
 
     def _cancel_what_has_not_started(self) -> None:
-        for generator, running in list(self._running.items()):
-            if not running.is_started:
+        for generator, task in list(self._running.items()):
+            if not task.is_started:
                 ray.cancel(generator, force=True)
                 del self._running[generator]
 
 
 def described(error: Exception) -> str:
-    """What Ray says of a loss, on one line; of an exception in a task it shows the whole way to it first."""
+    """Ray's message on one line; for an exception in a task, a traceback comes before it."""
     lines = str(error).strip().splitlines() or ["no message"]
     line = lines[-1] if isinstance(error, ray.exceptions.RayTaskError) else lines[0]
     return printable(f"{type(error).__name__}: {line}")
@@ -262,12 +263,12 @@ def room(resources: dict[str, float], shares: Shares) -> int:
 
 @contextlib.contextmanager
 def ray_cluster(address: str | None, wishes: Wishes, plan: Plan) -> Iterator[Site]:
-    """Connect to a cluster, and let go of it at the end."""
+    """Connect to a cluster, and disconnect at the end."""
     if address is not None:
         refuse_silent_address(address)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Ray's, on what it may do some day
+            warnings.simplefilter("ignore")  # about future versions of Ray
             ray.init(address=address or "auto", logging_level=logging.CRITICAL, log_to_driver=False)
     except (OSError, RuntimeError, ValueError) as error:
         raise no_cluster(address, str(error)) from None
@@ -284,7 +285,7 @@ def ray_cluster(address: str | None, wishes: Wishes, plan: Plan) -> Iterator[Sit
 
 
 def refuse_silent_address(address: str) -> None:
-    """Ray waits long for a cluster that is not there."""
+    """Ray itself waits long for a cluster that does not answer."""
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdigit() or int(port) >= 2**16:
         raise DiasterError(
@@ -306,7 +307,7 @@ def no_cluster(address: str | None, why: str) -> DiasterError:
 
 
 def refuse_what_no_node_has(nodes: Sequence[dict[str, Any]], shares: Shares) -> None:
-    """A cell that fits on no node would wait for ever."""
+    """Otherwise a cell that fits on no node would wait for ever."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     for name, wanted, flag in (("CPU", shares.cpus, "--cpus"), ("GPU", shares.gpus, "--gpus")):
         most = max((node.get(name, 0) for node in alive), default=0)

@@ -1,8 +1,8 @@
-"""A run directory kept the same in two places that share no disk.
+"""Keeps a copy of a run directory on a machine that shares no disk with the original.
 
-The side that trains sends what is new, in pieces; the other side writes each file beside its place, compares its
-checksum and renames it. Settings go first, a checkpoint's manifest after every file it names, `DONE` after everything,
-and what is gone is removed last: whenever the sender dies, what has arrived is a run that can be resumed.
+The side that trains sends what is new, in pieces; the other side writes each file under another name, compares its
+checksum and renames it. Settings come first, a checkpoint's manifest after the files that it names, `DONE` after
+everything, and removals last: whenever the sender dies, what has arrived is a run that can be resumed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Piece(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """Files that are there no more."""
+    """Files that have been removed."""
 
     names: tuple[str, ...]
 
 
-class Sender:
-    """The side that has the run directory. What it holds at first is known to the other side."""
+class DirectorySender:
+    """The side that trains. The other side has what is there at first."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -52,13 +52,13 @@ class Sender:
         found = versions(self._path)
         try:
             for name in sorted(found, key=lambda name: (rank(name), name)):
-                # A manifest that came while the others were listed may name files that are not among them.
+                # A manifest that was written during the listing may name files that are not in it.
                 is_early = rank(name) == MANIFEST and name not in manifests
                 if self._sent.get(name) != found[name] and not is_early:
                     yield from pieces(self._path, name)
                     self._sent[name] = found[name]
         except FileNotFoundError:
-            return  # a checkpoint has been replaced meanwhile; the next one goes
+            return  # a checkpoint has been replaced meanwhile; the next one is sent instead
         gone = tuple(sorted(self._sent.keys() - found.keys()))
         if gone:
             yield Gone(gone)
@@ -66,7 +66,7 @@ class Sender:
                 del self._sent[name]
 
 
-class Receiver:
+class DirectoryReceiver:
     """The side that keeps a copy."""
 
     def __init__(self, path: Path) -> None:
@@ -76,7 +76,7 @@ class Receiver:
             item.unlink(missing_ok=True)
 
     def take(self, message: Piece | Gone) -> None:
-        """Write what has come."""
+        """Write or remove what a message says."""
         try:
             if isinstance(message, Gone):
                 self._remove(message)
@@ -89,11 +89,11 @@ class Receiver:
         target = self._path / piece.name
         refuse_detours(target, self._path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        beside = target.with_name(f".{target.name}{UNFINISHED}")
+        unfinished = target.with_name(f".{target.name}{UNFINISHED}")
         is_first = piece.name not in self._sums
         checksum = self._sums.setdefault(piece.name, hashlib.sha256())
         checksum.update(piece.content)
-        with beside.open("wb" if is_first else "ab") as file:
+        with unfinished.open("wb" if is_first else "ab") as file:
             file.write(piece.content)
             file.flush()
             if piece.sha256 is not None:
@@ -102,9 +102,9 @@ class Receiver:
             return
         del self._sums[piece.name]
         if checksum.hexdigest() != piece.sha256:
-            beside.unlink()
+            unfinished.unlink()
             raise DiasterError(f"'{target}' arrived damaged: its checksum is wrong.")
-        beside.replace(target)
+        unfinished.replace(target)
         sync_folder(target.parent)
 
     def _remove(self, gone: Gone) -> None:
@@ -112,7 +112,7 @@ class Receiver:
             target = self._path / name
             refuse_detours(target, self._path)
             target.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # others are in it
+            with contextlib.suppress(OSError):  # it is not empty
                 if target.parent != self._path:
                     target.parent.rmdir()
 
@@ -143,7 +143,7 @@ def versions(path: Path) -> dict[str, Version]:
 
 
 def pieces(path: Path, name: str) -> Iterator[Piece]:
-    """A file, part by part."""
+    """A file in pieces."""
     checksum = hashlib.sha256()
     with (path / name).open("rb") as file:
         content = file.read(PIECE_BYTES)
@@ -157,6 +157,6 @@ def pieces(path: Path, name: str) -> Iterator[Piece]:
 
 
 def all_pieces(path: Path) -> Iterator[Piece]:
-    """A whole run directory, in the order in which it can be cut off anywhere."""
+    """A whole run directory; wherever the sequence ends, what has arrived can be resumed."""
     for name in sorted(versions(path), key=lambda name: (rank(name), name)):
         yield from pieces(path, name)

@@ -1,7 +1,7 @@
 """What this machine can give to cells: slots of cores and GPUs, and memory.
 
-Every cell has the same number of cores to itself for as long as it runs. Its results depend on how many threads compute
-them, so that number follows from the machine, the sweep and the flags, and never from what else is running.
+Every cell has the same number of cores for itself while it runs. Its results depend on the number of threads, so that
+number follows from the machine, the sweep and the flags, and never from what else is running.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Wishes(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """A place for one cell at a time."""
+    """Cores and a GPU for one cell at a time."""
 
     cores: tuple[int, ...]
     gpu: str | None = None
     gpu_share: float = 1.0
-    are_gpus_hidden: bool = False  # from cells that learn elsewhere: JAX would take most of their memory all the same
+    are_gpus_hidden: bool = False  # from cells that learn on the CPU: JAX would still take most of their memory
 
     def variables(self, uses_gpu: bool) -> dict[str, str]:
-        """Environment variables that keep a cell in its place."""
+        """Environment variables that keep a cell to its cores and its GPU."""
         found = share_variables(len(self.cores), self.gpu_share if uses_gpu else None)
         if uses_gpu and self.gpu is not None:
             found["CUDA_VISIBLE_DEVICES"] = self.gpu
@@ -54,7 +54,7 @@ class Slot(NamedTuple):
 
 
 def share_variables(n_cores: int, gpu_share: float | None) -> dict[str, str]:
-    """How many threads XLA has, since bytes depend on that, and how much of a GPU's memory it takes."""
+    """The number of XLA's threads, on which results depend, and its share of a GPU's memory."""
     found = {"NPROC": str(n_cores)}
     if gpu_share is not None and gpu_share < 1:
         found["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{GPU_MEMORY * gpu_share:.3f}"
@@ -62,13 +62,14 @@ def share_variables(n_cores: int, gpu_share: float | None) -> dict[str, str]:
 
 
 def find_machine() -> Machine:
-    """This machine, as far as this process may use it."""
+    """What this process may use of this machine."""
+    # macOS has no affinities.
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     return Machine(tuple(cores), find_gpus(), host_memory())
 
 
 def find_gpus() -> tuple[str, ...]:
-    """The NVIDIA GPUs that JAX could use. JAX itself is not asked: it would take their memory."""
+    """The NVIDIA GPUs that JAX could use, found without JAX, which would take their memory."""
     platforms = os.environ.get("JAX_PLATFORMS", "")
     plugins = ("jax_cuda12_plugin", "jax_cuda13_plugin")
     if (platforms and not {"cuda", "gpu"} & set(platforms.split(","))) or not any(
@@ -86,7 +87,7 @@ def find_gpus() -> tuple[str, ...]:
 
 
 def make_slots(machine: Machine, wishes: Wishes, n_cells: int, any_gpu: bool) -> list[Slot]:
-    """As many places as cores, GPUs and the number of cells allow, all alike; or as many as were asked for."""
+    """As many equal slots as cores, GPUs and the number of cells allow, or as many as were asked for."""
     check_wishes(wishes)
     n_cores = len(machine.cores)
     gpus = machine.gpus if any_gpu else ()
@@ -118,5 +119,5 @@ def check_wishes(wishes: Wishes) -> None:
 
 
 def host_bytes(memory: int, uses_gpu: bool) -> int:
-    """What a cell takes of the host's memory; its replay lies on the device that learns."""
+    """What a cell takes of the host's memory; with a GPU its replay is there."""
     return 2 * PROCESS_BYTES if uses_gpu else memory

@@ -1,4 +1,4 @@
-"""What is done, running, waiting and failed, and how long is left: kept while a sweep runs, and written beside it."""
+"""Which cells are done, running, waiting or failed, and how long is left; written to sweep.json at every change."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class CellStatus:
     need: Need
     state: str = WAITING
     step: int = 0
-    seconds: float | None = None  # that it took, all sessions together; known when it is done
+    seconds: float | None = None  # that it took, resumed parts included; known when it is done
     failure: str = ""
     recorded: int = 0  # rollouts that were asked for and are there
-    starts: int = 0  # in this sweep; a cell on a cluster may be started again
-    from_step: int | None = None  # where the last start took it up
-    _first: tuple[float, int] | None = field(default=None, repr=False)  # when it told its step first, and which
+    starts: int = 0  # in this sweep; on a cluster a cell may be started again
+    from_step: int | None = None  # where the last start began
+    _first: tuple[float, int] | None = field(default=None, repr=False)  # when it first told its step, and which
 
     def note(self, at: At) -> None:
-        """The cell has told how far it is."""
+        """The cell tells how far it is."""
         self.step = at.step
         if at.is_start:
             self.from_step = at.step
@@ -59,7 +59,7 @@ class CellStatus:
 
 
 class Status:
-    """All cells of a sweep. Whatever changes is written to the results directory at once."""
+    """All cells of a sweep. Every change is written to the results directory."""
 
     def __init__(self, path: Path, cells: Mapping[str, CellStatus], width: int) -> None:
         self.cells = dict(cells)
@@ -75,7 +75,7 @@ class Status:
         self.cells[name].note(at)
 
     def ended(self, name: str, ended: Ended, seconds: float | None, recorded: int = 0) -> None:
-        """A cell came to its end, by itself or otherwise."""
+        """A cell has ended: done, failed or stopped."""
         cell = self.cells[name]
         cell.failure, cell.seconds = ended.failure, seconds
         cell.state = FAILED if ended.failure else STOPPED if ended.is_stopped else DONE
@@ -106,7 +106,7 @@ class Status:
         return cell.seconds_left(correction(cell.config.method.name, self.finished)[0])
 
     def seconds_left(self) -> float:
-        """For all cells that are running or waiting, so many of them at a time."""
+        """For all cells that are running or waiting, `width` of them at a time."""
         left = [self.seconds_left_of(cell) for cell in self.cells.values() if cell.state in TO_COME]
         return max(sum(left) / max(1, self.width), max(left)) if left else 0.0
 
@@ -129,9 +129,9 @@ class Status:
 
 
 def read_recorded(path: Path) -> dict[str, int]:
-    """Of every cell, how many rollouts an earlier sweep has seen recorded; to ask for them again does no harm."""
+    """For every cell, how many rollouts an earlier sweep recorded. If in doubt, none: recording again does no harm."""
     try:
         rows: Any = read_json(path / STATUS, MOST_BYTES).get("cells", {})
         return {name: int(row["recorded"]) for name, row in rows.items()}
     except (DiasterError, AttributeError, KeyError, TypeError, ValueError):
-        return {}  # a record, and no more than that
+        return {}

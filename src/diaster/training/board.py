@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from diaster.errors import DiasterError
-from diaster.rundir.records import Row
+from diaster.rundir.results import ResultRow
 
 BOARD = "tensorboard"
 
@@ -40,7 +40,7 @@ class Board:
         self._records = RecordWriter("diaster-memory:")
         self._write(file_version="brain.Event:2")
 
-    def add(self, rows: Sequence[Row]) -> None:
+    def add(self, rows: Sequence[ResultRow]) -> None:
         """Append the numbers; those that cannot be written now wait for the next call."""
         for row in rows:
             for name, value in row.items():

@@ -23,7 +23,8 @@ from diaster.learning.policies import SentPolicies
 from diaster.learning.reward_model import RewardModel, Rewards
 from diaster.nn.trees import leaf_names
 from diaster.rundir.checkpoint import CheckpointWriter
-from diaster.rundir.records import Row, RunWriter
+from diaster.rundir.results import ResultRow
+from diaster.rundir.writer import RunWriter
 from diaster.training.board import Board
 from diaster.training.held_out import HeldOut
 from diaster.training.progress import Reporter
@@ -78,10 +79,10 @@ class Evaluations:
         self.held_out = HeldOut(config.evaluation.held_out, config.evaluation.episodes)
         self._running: Evaluated | None = None
         self._recorder = ThreadPoolExecutor(max_workers=1)
-        self._recording: Future[tuple[list[Row], DiasterError | None]] | None = None
+        self._recording: Future[tuple[list[ResultRow], DiasterError | None]] | None = None
         self.count = 0  # that have ended
         self.warned = False
-        self.last_rows: Sequence[Row] = []
+        self.last_rows: Sequence[ResultRow] = []
 
     def start(self, facts: TrainingFacts, policies: SentPolicies, decomposers: Any) -> None:
         """Evaluate these. Waits for the evaluation before, and for the learning that the policies come from."""
@@ -131,7 +132,7 @@ class Evaluations:
             except DiasterError as error:
                 self._reporter.warn(f"TensorBoard's files have to wait for the next evaluation: {error}")
 
-    def _record(self, received: Received) -> tuple[list[Row], DiasterError | None]:
+    def _record(self, received: Received) -> tuple[list[ResultRow], DiasterError | None]:
         """Judge and write an evaluation: its rows, and why they could not be written if so."""
         rows, of = self._rows(received), received.of
         policy = {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(of.policies.tree)}
@@ -148,7 +149,7 @@ class Evaluations:
         stride: int,
         warned: bool,
         kept: Mapping[int, Sequence[Sequence[EvaluationEpisode]]],
-        last_rows: Sequence[Row],
+        last_rows: Sequence[ResultRow],
     ) -> None:
         """Go on where a checkpoint was written; `kept` are the episodes of every seed, by the evaluation's number."""
         self.count, self.warned, self.last_rows = count, warned, last_rows
@@ -162,7 +163,7 @@ class Evaluations:
         if self._recording is not None and self._recording.exception() is None:
             self._warn_of_unwritten(self._recording.result()[1], "those of the last evaluation are lost")
 
-    def _rows(self, received: Received) -> list[Row]:
+    def _rows(self, received: Received) -> list[ResultRow]:
         facts, rewards = received.of.facts, received.rewards()
         metrics = mean_metrics(facts.metrics)
         is_known = has_step_rewards([item for of_seed in received.kept for item in of_seed])
@@ -195,7 +196,7 @@ class Evaluations:
         if failure is not None:
             self._reporter.warn(f"results could not be written, {then}: {failure}")
 
-    def _warn_of_poor_fit(self, rows: Sequence[Row]) -> None:
+    def _warn_of_poor_fit(self, rows: Sequence[ResultRow]) -> None:
         step = rows[0]["step"]
         fits = [row["fit_r2"] for row in rows if row["fit_r2"] == row["fit_r2"]]
         is_late = step >= LATE * self._config.steps

@@ -26,7 +26,8 @@ from diaster.learning.shards import make_learner
 from diaster.replay.store import refill_store, store_bytes
 from diaster.rundir.checkpoint import DIRECTORY, CheckpointWriter, Snapshot, read_checkpoint, remove_all
 from diaster.rundir.files import Form, tensor_bytes
-from diaster.rundir.records import RunWriter, read_settings
+from diaster.rundir.records import read_settings
+from diaster.rundir.writer import RunWriter
 from diaster.signals import Interruption
 from diaster.training.board import Board
 from diaster.training.evaluations import Evaluations, TrainingFacts, send_to_host

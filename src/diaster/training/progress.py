@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TextIO
 
 from diaster.config import RunConfig
-from diaster.rundir.records import Row
+from diaster.rundir.results import ResultRow
 from diaster.types import EnvSpec
 
 DAY = 24 * 60 * 60
@@ -30,7 +30,7 @@ class Reporter(Protocol):
 
     def advance(self, progress: Progress) -> None: ...
 
-    def evaluated(self, rows: Sequence[Row]) -> None: ...
+    def evaluated(self, rows: Sequence[ResultRow]) -> None: ...
 
     def warn(self, sentence: str) -> None: ...
 
@@ -44,7 +44,7 @@ class Silent:
 
     def advance(self, progress: Progress) -> None: ...
 
-    def evaluated(self, rows: Sequence[Row]) -> None: ...
+    def evaluated(self, rows: Sequence[ResultRow]) -> None: ...
 
     def warn(self, sentence: str) -> None:
         print(f"warning: {sentence}", file=sys.stderr)
@@ -71,7 +71,7 @@ class Lines(Silent):
         if self._outlook is not None and (outlook := self._outlook.after(progress.step)):
             self._say(outlook)
 
-    def evaluated(self, rows: Sequence[Row]) -> None:
+    def evaluated(self, rows: Sequence[ResultRow]) -> None:
         self._say(f"{evaluation_line(rows)}  {self._clock.text()}")
 
     def warn(self, sentence: str) -> None:
@@ -115,7 +115,7 @@ class Bar(Silent):
         if self._outlook is not None and (outlook := self._outlook.after(progress.step)):
             self._bar.console.print(outlook, highlight=False)
 
-    def evaluated(self, rows: Sequence[Row]) -> None:
+    def evaluated(self, rows: Sequence[ResultRow]) -> None:
         self._bar.console.print(evaluation_line(rows), highlight=False)
 
     def warn(self, sentence: str) -> None:
@@ -196,7 +196,7 @@ def headline(config: RunConfig, spec: EnvSpec) -> str:
     )
 
 
-def evaluation_line(rows: Sequence[Row]) -> str:
+def evaluation_line(rows: Sequence[ResultRow]) -> str:
     """One evaluation, all seeds together."""
     return (
         f"step {rows[0]['step']:>9,}  return {number(mean(rows, 'return_mean')):>9}"
@@ -205,7 +205,7 @@ def evaluation_line(rows: Sequence[Row]) -> str:
     )
 
 
-def mean(rows: Sequence[Row], name: str) -> float:
+def mean(rows: Sequence[ResultRow], name: str) -> float:
     """Over the seeds in which the number has a meaning."""
     known = [row[name] for row in rows if not math.isnan(row[name])]
     return sum(known) / len(known) if known else float("nan")

@@ -16,7 +16,7 @@ from diaster.errors import DiasterError
 from diaster.learning.snapshot import LearnerSnapshot
 from diaster.rundir.checkpoint import Checkpoint
 from diaster.rundir.files import Form, check_tensors, damaged
-from diaster.rundir.records import COLUMNS, Row
+from diaster.rundir.results import COLUMNS, ResultRow
 from diaster.training.schedule import n_chunks
 from diaster.types import EnvSpec, Episode
 
@@ -39,7 +39,7 @@ class RunFacts(NamedTuple):
     evaluations: int
     held_out_stride: int
     n_metrics: int
-    rows: list[Row]
+    rows: list[ResultRow]
     decomposer_updates: int
     agent_updates: int
     label_age: int

@@ -14,7 +14,8 @@ from diaster.config import RunConfig, build_config
 from diaster.errors import DiasterError, printable
 from diaster.learning.machine import check_memory, describe_machine, differences, find_devices, use_compilation_cache
 from diaster.run import Run
-from diaster.rundir.records import CONFIG, DONE, RunWriter, free_directory, read_config
+from diaster.rundir.records import CONFIG, DONE, read_config
+from diaster.rundir.writer import RunWriter, free_directory
 from diaster.signals import Interruption
 from diaster.training.board import BOARD, Board
 from diaster.training.loop import Trainer

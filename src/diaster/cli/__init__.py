@@ -1,0 +1,85 @@
+"""The command line: what a person types, and what is printed. Bad input is one sentence and exit code 2.
+
+Each command imports what it needs when it runs, so that help comes at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import diaster
+from diaster.cli.figures import figure, plot, report
+from diaster.cli.listing import list_
+from diaster.cli.runs import evaluate, record, video
+from diaster.cli.sweeps import sweep
+from diaster.cli.training import bench, demo, resume, train
+from diaster.errors import DiasterError, Stopped, unknown
+
+USAGE_ERROR, INTERRUPTED = 2, 130
+
+
+class Command(NamedTuple):
+    """What a command does with the arguments that follow its name, and one line of help."""
+
+    run: Callable[[Sequence[str]], None]
+    help: str
+
+
+COMMANDS: dict[str, Command] = {
+    "train": Command(train, "train a policy from one number per episode"),
+    "resume": Command(resume, "go on with a run that was cut off"),
+    "sweep": Command(sweep, "train every cell of a grid, here or on a Ray cluster"),
+    "evaluate": Command(evaluate, "evaluate the policies of a run on fresh episodes"),
+    "plot": Command(plot, "draw learning curves"),
+    "record": Command(record, "record episodes of a run, for figures that show single steps"),
+    "figure": Command(figure, "draw a figure of a folder of runs"),
+    "report": Command(report, "one page with tables, curves and figures of a folder of runs"),
+    "video": Command(video, "film the policy of a run"),
+    "list": Command(list_, "methods, agents, presets, tasks, environments"),
+    "bench": Command(bench, "how fast this machine learns, in two minutes"),
+    "demo": Command(demo, "two minutes on InvertedPendulum-v5"),
+}
+
+
+def help_text() -> str:
+    """The overview of all commands."""
+    lines = [f"  {name:<10} {command.help}" for name, command in COMMANDS.items()]
+    return (
+        "usage: diaster COMMAND [options]\n\n"
+        "Reinforcement learning from one number per episode.\n\n"
+        + "\n".join(lines)
+        + "\n\n'diaster COMMAND --help' explains a command and all of its settings."
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The entry point; returns the exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if os.name != "posix":
+            raise DiasterError("diaster runs on Linux and macOS; on Windows, run it in WSL.")
+        if not argv or argv[0] in ("-h", "--help", "help"):
+            print(help_text(), flush=True)
+        elif argv[0] == "--version":
+            print(f"diaster {diaster.__version__}")
+        elif argv[0] not in COMMANDS:
+            raise unknown("command", argv[0], COMMANDS)
+        else:
+            COMMANDS[argv[0]].run(argv[1:])
+    except DiasterError as error:
+        print(f"diaster: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except Stopped as stop:
+        print(f"diaster: {stop}", file=sys.stderr)
+        return 128 + stop.signal
+    except KeyboardInterrupt:
+        print(
+            "diaster: interrupted; what was recorded so far, if anything, stays in the run directory.", file=sys.stderr
+        )
+        return INTERRUPTED
+    except BrokenPipeError:  # the program that reads our output (head, say) has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

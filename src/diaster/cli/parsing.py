@@ -1,0 +1,66 @@
+"""From what a person typed to typed arguments. What the parser complains of becomes one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import TypeVar
+
+import tyro
+
+from diaster.config.former_names import FORMER
+from diaster.errors import DiasterError
+
+Arguments = TypeVar("Arguments")
+
+
+def value_of(flag: str, argv: Sequence[str]) -> str | None:
+    """What a flag is given on the command line, before the line can be parsed; the last one counts."""
+    found = None
+    for item, following in zip_longest(argv, argv[1:]):
+        if item == flag and following is not None:
+            found = following
+        elif item.startswith(f"{flag}="):
+            found = item.removeprefix(f"{flag}=")
+    return found
+
+
+def parse(command: str, argv: Sequence[str], default: Arguments) -> Arguments:
+    """The typed arguments. What the parser complains of becomes a sentence like every other."""
+    refuse_former_flags(argv)
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return tyro.cli(type(default), prog=f"diaster {command}", args=list(argv), default=default)
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise DiasterError(_sentence(complaint.getvalue(), command)) from None
+
+
+def refuse_former_flags(argv: Sequence[str]) -> None:
+    """Flags that had another name in an earlier version."""
+    for item in argv:
+        flag = item.partition("=")[0]
+        for former, present in FORMER.items():
+            if flag.startswith(f"--{former}."):
+                raise DiasterError(f"{flag} is called {flag.replace(former, present, 1)} now; use that name.")
+
+
+def _sentence(box: str, command: str) -> str:
+    """The first paragraph of the parser's framed message, and the nearest option where it names one."""
+    lines = [line.strip(" │") for line in box.splitlines() if line.strip() and line[0] not in "╭╰"]
+    rules = [n for n, line in enumerate(lines) if not line.strip("─-")]
+    if "╭" not in box:  # where the terminal has no frames, a title and a rule come first
+        lines, rules = lines[2:], [n - 2 for n in rules[1:]]
+    end = rules[0] if rules else len(lines)
+    text = " ".join(lines[:end]).removeprefix("Error parsing ").rstrip(".")
+    not_a_number = re.fullmatch(r"(\S+): (?:invalid literal for int\(\)|could not convert string).*('.*')", text)
+    if not_a_number:
+        text = f"{not_a_number[1]} is {not_a_number[2]}, which is no number it can take"
+    near = next((line.split()[0] for line in lines[end:] if line.startswith("--") and line.strip("-")), "").rstrip(",")
+    hint = f" Did you mean {near}?" if near and "Perhaps" in box else ""
+    return f"{text[:1].lower() + text[1:]}.{hint} 'diaster {command} --help' lists what is allowed."

@@ -1,0 +1,109 @@
+"""evaluate, record and video: a trained run acts once more."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from diaster.cli.parsing import parse
+from diaster.errors import DiasterError
+
+
+@dataclass(frozen=True)
+class EvaluateArguments:
+    """Evaluate the policies of a run on fresh episodes."""
+
+    run: tyro.conf.Positional[Path | None] = None
+    """Run directory."""
+    episodes: int = 10
+    """Deterministic episodes per seed."""
+    seed: int | None = None
+    """Only this seed."""
+    json: bool = False
+    """Print JSON."""
+
+
+def evaluate(argv: Sequence[str]) -> None:
+    """diaster evaluate"""
+    arguments = parse("evaluate", argv, EvaluateArguments())
+    if arguments.run is None:
+        raise DiasterError("no run directory was given; e.g. diaster evaluate runs/hopper.")
+    from diaster.run import load
+
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
+        results = load(arguments.run).evaluate(arguments.episodes, arguments.seed)
+    if arguments.json:
+        # A number without a meaning is null: NaN is not JSON.
+        rows = {
+            str(seed): {k: v if v == v else None for k, v in {**a._asdict(), **b._asdict()}.items()}
+            for seed, (a, b) in results.items()
+        }
+        print(json.dumps(rows, indent=2))
+        return
+    from diaster.analysis.diagnostics import Diagnostics
+    from diaster.training.progress import number, short
+
+    columns = ("return_mean", "return_std", "return_min", "return_max", "length_mean", *Diagnostics._fields)
+    heads = ("return", "± std", "min", "max", "length", "fit_r2", "corr.", "gap")
+    print(f"{'seed':>5} " + " ".join(f"{head:>9}" for head in heads))
+    for seed, (returns, fit) in results.items():
+        values = {**returns._asdict(), **fit._asdict()}
+        cells = [short(values[name]) if name in Diagnostics._fields else number(values[name]) for name in columns]
+        print(f"{seed:>5} " + " ".join(f"{cell:>9}" for cell in cells))
+    if len(results) > 1:
+        means = [returns.return_mean for returns, _ in results.values()]
+        print(f"{'mean':>5} {number(sum(means) / len(means)):>9}")
+
+
+@dataclass(frozen=True)
+class RecordArguments:
+    """Record episodes of a trained run into its directory, for the figures that show single steps."""
+
+    run: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="RUN")]] = None
+    """Run directory."""
+    episodes: int = 10
+    """Episodes of each seed's policy, and about as many of a spread of behaviours between it and random actions."""
+
+
+def record(argv: Sequence[str]) -> None:
+    """diaster record"""
+    arguments = parse("record", argv, RecordArguments())
+    if arguments.run is None:
+        raise DiasterError("no run directory was given; e.g. diaster record runs/hopper.")
+    from diaster.media.recording import record_rollouts
+    from diaster.rundir.recordings import ROLLOUTS
+
+    record_rollouts(arguments.run, arguments.episodes)
+    print(f"recorded: {arguments.run / ROLLOUTS}")
+
+
+@dataclass(frozen=True)
+class VideoArguments:
+    """Film the policy of a run at work, with the learnt reward and its running sum below the picture."""
+
+    run: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="RUN")]] = None
+    """Run directory."""
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("run.mp4")
+    """Film to write: .mp4 or .gif."""
+    seed: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    """The seed whose policy acts; by default the first."""
+
+
+def video(argv: Sequence[str]) -> None:
+    """diaster video"""
+    arguments = parse("video", argv, VideoArguments())
+    if arguments.run is None:
+        raise DiasterError("no run directory was given; e.g. diaster video runs/hopper -o hopper.mp4.")
+    from diaster.media.video import write_video
+    from diaster.training.progress import number
+
+    episode = write_video(arguments.run, arguments.out, arguments.seed).episode.episode
+    print(f"wrote {arguments.out} ({episode.length} steps, return {number(episode.episode_return)})")

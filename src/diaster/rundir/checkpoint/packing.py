@@ -1,0 +1,98 @@
+"""Episodes as arrays for a file and back, and the counts that place them in the replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from diaster.types import Episode, EpisodeNumbers, EvaluationEpisode
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def pack_episodes(episodes: Sequence[Episode]) -> Arrays:
+    """The steps of all episodes in one array each; no `obs` and no `action` where there are no episodes."""
+    arrays = {
+        "length": np.array([episode.length for episode in episodes], np.int64),
+        "episode_return": np.array([episode.episode_return for episode in episodes], np.float64),
+        "terminated": np.array([episode.terminated for episode in episodes], bool),
+    }
+    if episodes:
+        arrays["obs"] = np.concatenate([episode.obs for episode in episodes])
+        arrays["action"] = np.concatenate([episode.action for episode in episodes])
+    return arrays
+
+
+def unpack_episodes(arrays: Mapping[str, NDArray[Any]]) -> list[Episode]:
+    """The inverse of `pack_episodes`. Raises ValueError or KeyError where the arrays do not fit together."""
+    length = arrays["length"]
+    if len(length) == 0:
+        return []
+    steps = len(arrays["action"])
+    # Each length is bounded, so that their sum cannot overflow.
+    if length.min() < 1 or length.max() > steps or not steps == length.sum() == len(arrays["obs"]) - len(length):
+        raise ValueError("the lengths of its episodes do not add up")
+    for name in ("obs", "action", "episode_return"):
+        if not np.isfinite(arrays[name]).all():
+            raise ValueError(f"{name} is not finite")
+    ends = np.cumsum(length)
+    actions = np.split(arrays["action"], ends[:-1])
+    obs = np.split(arrays["obs"], (ends + np.arange(1, len(length) + 1))[:-1])
+    numbers = zip(arrays["episode_return"].tolist(), arrays["terminated"].tolist(), strict=True)
+    return [Episode(o, a, r, t) for o, a, (r, t) in zip(obs, actions, numbers, strict=True)]
+
+
+def pack_evaluation(episodes: Sequence[EvaluationEpisode]) -> Arrays:
+    """The same for episodes of an evaluation, with their hidden rewards."""
+    arrays = pack_episodes([item.episode for item in episodes])
+    arrays["is_known"] = np.array([item.true_reward is not None for item in episodes], bool)
+    known = [item.true_reward for item in episodes if item.true_reward is not None]
+    arrays["true_reward"] = np.concatenate(known) if known else np.zeros(0, np.float32)
+    return arrays
+
+
+def unpack_evaluation(arrays: Mapping[str, NDArray[Any]]) -> list[EvaluationEpisode]:
+    """The inverse of `pack_evaluation`."""
+    items, rest = [], arrays["true_reward"]
+    for episode, is_known in zip(unpack_episodes(arrays), arrays["is_known"].tolist(), strict=True):
+        items.append(EvaluationEpisode(episode, rest[: episode.length] if is_known else None))
+        rest = rest[episode.length :] if is_known else rest
+    return items
+
+
+def join_seeds(of_seeds: Iterable[Arrays]) -> Arrays:
+    """The arrays of all seeds for one file."""
+    return {f"{position}.{name}": array for position, arrays in enumerate(of_seeds) for name, array in arrays.items()}
+
+
+def arrays_of_seed(arrays: Mapping[str, NDArray[Any]], position: int) -> Arrays:
+    """The inverse of `join_seeds`, for one seed."""
+    prefix = f"{position}."
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def numbers_after(first: EpisodeNumbers, episodes: Sequence[Episode]) -> EpisodeNumbers:
+    """The numbers of the episode that follows these."""
+    for episode in episodes:
+        first = first.after(episode.length)
+    return first
+
+
+def without_overwritten(
+    first: EpisodeNumbers, episodes: list[Episode], capacity: int
+) -> tuple[EpisodeNumbers, list[Episode]]:
+    """Leave out what the ring has overwritten: episodes that begin more than its capacity before its end."""
+    end = numbers_after(first, episodes)
+    dropped = 0
+    while dropped < len(episodes) and first.row < end.row - capacity:
+        first = first.after(episodes[dropped].length)
+        dropped += 1
+    return first, episodes[dropped:]
+
+
+def bytes_of(episodes: Sequence[Episode]) -> int:
+    """How much memory episodes take."""
+    return sum(episode.obs.nbytes + episode.action.nbytes for episode in episodes)
