@@ -5,7 +5,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,3 +83,14 @@ def empty_cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[..., Any]:
+    """Small runs that all tests share, one for each setting: `trained(seeds=2)`. They are not to be changed."""
+    from small_runs import trained as train_once
+
+    root = tmp_path_factory.getbasetemp() if worker_id == "master" else tmp_path_factory.getbasetemp().parent
+    folder = root / "trained"
+    folder.mkdir(exist_ok=True)
+    return partial(train_once, folder)

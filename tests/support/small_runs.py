@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import shutil
 import signal
@@ -10,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from diaster.config import build_config, write_toml
 from diaster.run import Run
 from diaster.rundir.checkpoint import DIRECTORY, generations
-from diaster.rundir.records import DECOMPOSER, POLICY, PROGRESS
+from diaster.rundir.records import DECOMPOSER, DONE, POLICY, PROGRESS
 from diaster.training.progress import Progress, Silent
+from diaster.training.train import run_training
 
 SMALL: dict[str, Any] = {
     "steps": 240,
@@ -21,25 +25,44 @@ SMALL: dict[str, Any] = {
     "workers": 0,
     "chunk_steps": 40,
     "warmup_steps": 80,
-    "decomposer": {"hidden": 8, "segments_per_episode": 4},
-    "learner": {"hidden": 8, "batch_size": 16},
+    "method": {"name": "diaster", "hidden": 8, "segments_per_episode": 4},
+    "agent": {"name": "sac", "hidden": 8, "batch_size": 16},
     "evaluation": {"every": 120, "episodes": 2},
 }
-EVERY_METHOD = {
-    "rrd": {"agent": "td3", "decomposer": {"hidden": 4, "subset": 4}},
-    "rd": {"agent": "ddpg", "decomposer": {"hidden": 4}},
-    "rudder": {"agent": "ddpg", "decomposer": {"hidden": 4, "relabel_every": 1, "updates": 1, "every": 40}},
-    "ircr": {"agent": "ddpg"},
-    "uniform": {"env": "ToyDiscrete-v0", "agent": "dqn"},
-    "episodic": {"env": "ToyDiscreteFrom5-v0", "agent": "sac"},
-    "dense": {"agent": "ddpg", "seeds": 2, "workers": 2},
+QUICK: dict[str, Any] = {"method": "uniform", "agent": "ddpg"}  # to compile
+EVERY_METHOD: dict[str, dict[str, Any]] = {
+    "rrd": {"agent": "td3", "method": {"name": "rrd", "hidden": 4, "subset": 4}},
+    "rd": {"agent": "ddpg", "method": {"name": "rd", "hidden": 4}},
+    "rudder": {
+        "agent": "ddpg",
+        "method": {"name": "rudder", "hidden": 4, "relabel_every": 1, "updates": 1, "every": 40},
+    },
+    "ircr": {"agent": "ddpg", "method": "ircr"},
+    "uniform": {"env": "ToyDiscrete-v0", "agent": "dqn", "method": "uniform"},
+    "episodic": {"env": "ToyDiscreteFrom5-v0", "agent": "sac", "method": "episodic"},
+    "dense": {"agent": "ddpg", "seeds": 2, "workers": 2, "method": "dense"},
 }
 
 
 def small(**settings: Any) -> dict[str, Any]:
-    """The settings of a small run; another method has settings of its own."""
-    base = SMALL if settings.get("method", "diaster") == "diaster" else {**SMALL, "decomposer": {}}
-    return {**base, **{k: {**base.get(k, {}), **v} if isinstance(v, dict) else v for k, v in settings.items()}}
+    """The settings of a small run, some of them changed; another method has settings of its own."""
+    found = dict(SMALL)
+    for name, value in settings.items():
+        base = SMALL.get(name)
+        given = {"name": value} if name in ("method", "agent") and isinstance(value, str) else value
+        if name == "method" and given.get("name", "diaster") != "diaster":
+            base = {}
+        found[name] = {**base, **given} if isinstance(base, dict) and isinstance(given, dict) else given
+    return found
+
+
+def trained(root: Path, **settings: Any) -> Run:
+    """A small run of Toy-v0 that is trained once for all tests, in all processes; it is not to be changed."""
+    config = build_config(**small(**{"env": "Toy-v0", **settings}))
+    path = root / hashlib.sha256(write_toml(config).encode()).hexdigest()[:16]
+    with (root / f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return Run(path) if (path / DONE).exists() else run_training(config, path, Silent())
 
 
 def learnt_bytes(run: Run) -> tuple[bytes, bytes, bytes]:
@@ -82,7 +105,7 @@ class StoppingAt(Copying):
 
 def wait_for(condition: Callable[[], Any]) -> None:
     """Until it holds; a machine may be busy."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -58,3 +58,13 @@ def make_remembering(batch_size: int) -> Agent:
         policy=lambda state: Acting(state.policy, jnp.zeros(())),
         acting=acting.TANH_GAUSSIAN,
     )
+
+
+def make_counting_of(settings: Any, horizon: int) -> Decomposer:
+    """`make_counting` in the place of a method."""
+    return make_counting()
+
+
+def make_remembering_of(settings: Any) -> Agent:
+    """`make_remembering` in the place of an agent."""
+    return make_remembering(settings.batch_size)

@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 import toy_envs
 from command_line import run as command
-from small_runs import EVERY_METHOD, Copying, StoppingAt, copy_of, learnt_bytes, small, wait_for
+from small_runs import EVERY_METHOD, QUICK, Copying, StoppingAt, copy_of, learnt_bytes, small, wait_for
 
-from diaster.actors import workers
+import diaster
+from diaster.actors import fleet
 from diaster.config import build_config
 from diaster.errors import DiasterError, Stopped
 from diaster.learning import learner as learner_module
@@ -30,23 +31,20 @@ from diaster.rundir.checkpoint import manifest as manifests
 from diaster.rundir.lock import LOCK, RunLock
 from diaster.rundir.records import CONFIG, METADATA, read_metadata
 from diaster.rundir.results import read_progress
-from diaster.training import loop as training
+from diaster.training import resolve
 from diaster.training.progress import Progress, Silent
 from diaster.training.train import resume_training, run_training
 
 CASES: dict[str, dict[str, Any]] = {
-    "diaster": {"seeds": 2, "replay": {"capacity": 170}},  # the ring wraps
-    **{method: {"method": method, **EVERY_METHOD[method]} for method in ("rudder", "ircr", "uniform", "dense")},
-    "environments side by side": {"seeds": 2, "envs": 3, "method": "uniform", "agent": "ddpg"},
+    "diaster": {"seeds": 2, "replay": {"capacity": 170}, "method": {}, "agent": {}},  # the ring wraps
+    **{method: EVERY_METHOD[method] for method in ("rudder", "ircr", "uniform", "dense")},
+    "environments that share a seed": {"seeds": 2, "envs": 3, **QUICK},
 }  # `make soak` has all of them
 
 
-QUICK = {"method": "uniform", "agent": "ddpg"}  # to compile
-
-
 def config_of(**settings: Any) -> Any:
-    # Chunks of 33 steps: at the ends of most, an episode of 10 is under way.
-    return build_config(**small(**{"env": "Toy-v0", "chunk_steps": 33, "checkpoint_every": 33, **settings}))
+    # Chunks of 33 steps: at the ends of most, an episode of 10 is unfinished.
+    return build_config(**small(**{"env": "Toy-v0", "chunk_steps": 33, "checkpoint_every": 33, **QUICK, **settings}))
 
 
 def cut_off(folder: Path, *steps: int, **settings: Any) -> Run:
@@ -85,20 +83,20 @@ class StoppingInEvaluation(StoppingAt):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(-1)
-        evaluate = workers.try_episodes
+        evaluate = fleet.try_episodes
 
         def interrupted(*arguments: Any) -> Any:
             monkeypatch.undo()
             os.kill(os.getpid(), self.number)
             return evaluate(*arguments)
 
-        monkeypatch.setattr(workers, "try_episodes", interrupted)
+        monkeypatch.setattr(fleet, "try_episodes", interrupted)
 
 
 def test_a_signal_in_an_evaluation_waits_for_its_end_and_changes_no_byte(
     tmp_path: Path, halves: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The evaluation at 132, the end of the first chunk that reaches 120, runs beside the learning of the next chunk.
+    # The evaluation at 132, the end of the first chunk that reaches 120, runs while the next chunk is learnt from.
     with pytest.raises(Stopped, match="stopped at step 165;"):
         run_training(config_of(), tmp_path / "run", StoppingInEvaluation(monkeypatch))
     assert read_progress(tmp_path / "run")["step"].tolist() == [132]
@@ -124,7 +122,7 @@ def test_how_often_checkpoints_are_written_changes_no_byte(
 
 def test_an_environment_that_does_not_repeat_itself_begins_a_new_episode_and_the_run_says_so(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
-        run_training(config_of(env="ToyMoody-v0", seeds=[3, 5], **QUICK), tmp_path / "run", StoppingAt(165))
+        run_training(config_of(env="ToyMoody-v0", seeds=[3, 5]), tmp_path / "run", StoppingAt(165))
     reporter = Copying(tmp_path)
     resumed = resume_training(tmp_path / "run", reporter)
     assert resumed.done
@@ -133,8 +131,8 @@ def test_an_environment_that_does_not_repeat_itself_begins_a_new_episode_and_the
 
 
 def test_an_environment_whose_observations_have_changed_is_named(half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    describe = training.describe_env
-    monkeypatch.setattr(training, "describe_env", lambda *given: describe(*given)._replace(obs_dim=5))
+    describe = resolve.describe_env
+    monkeypatch.setattr(resolve, "describe_env", lambda *given: describe(*given)._replace(obs_dim=5))
     with pytest.raises(DiasterError, match=r"'Toy-v0' has 5 observations and 2 actions now, and had 3 and 2 when"):
         resume_training(half, Silent())
 
@@ -152,8 +150,10 @@ def test_a_run_that_goes_on_with_other_cores_or_versions_says_that_its_bytes_may
     ]
 
 
-@pytest.mark.parametrize("settings", [{}, {"decomposer": {"reward_source": "difference", "relabel_every": 1000}}])
-def test_a_seed_that_went_back_before_the_run_was_cut_off_keeps_its_random_numbers(
+@pytest.mark.parametrize(
+    "settings", [{}, {"method": {"name": "diaster", "reward_source": "difference", "relabel_every": 1000}}]
+)
+def test_a_seed_that_was_rolled_back_before_the_run_was_cut_off_keeps_its_random_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
     fit = learner_module.Learner.fit_agent
@@ -313,7 +313,7 @@ class RoomAtTheEnd(StoppingAt):
 def test_a_disk_that_was_full_for_longer_than_the_replay_reaches_back_costs_no_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"replay": {"capacity": 170}, **QUICK}
+    settings = {"replay": {"capacity": 170}}
     whole = run_training(config_of(**settings), tmp_path / "whole", Silent())
     write, tries, reporter = writing.write_atomically, [], RoomAtTheEnd(198)
 
@@ -432,7 +432,7 @@ FLAGS = [
 def test_a_signal_ends_the_chunk_writes_a_checkpoint_and_says_how_to_go_on(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    places = os.pathsep.join([str(Path(training.__file__).parents[2]), str(Path(toy_envs.__file__).parent)])
+    places = os.pathsep.join([str(Path(diaster.__file__).parents[1]), str(Path(toy_envs.__file__).parent)])
     process = subprocess.Popen(
         [sys.executable, "-m", "diaster", "train", "Toy-v0", *FLAGS, "--out", "run"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": places}, stderr=subprocess.PIPE, text=True,
