@@ -15,7 +15,7 @@ FloatArray = NDArray[np.float32]
 
 
 class EnvSpec(NamedTuple):
-    """What the learner has to know of an environment.
+    """What agents and decomposers have to know of an environment.
 
     Nets see continuous actions in [−1, 1] and discrete ones as one-hot vectors.
     """
@@ -51,7 +51,7 @@ class EnvSpec(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """A finished episode as the learner may see it: one number for all of it, no reward for a step."""
+    """A finished episode as learning may see it: one number for all of it, no reward for a step."""
 
     obs: FloatArray  # [L+1, D]
     action: FloatArray  # [L, A], in [−1, 1] or one-hot
@@ -72,7 +72,7 @@ class EpisodeNumbers(NamedTuple):
     step: int = 0
 
     def after(self, length: int) -> EpisodeNumbers:
-        """The numbers of the next episode, where this one has so many steps."""
+        """The numbers of the next episode, where this one has `length` steps."""
         return EpisodeNumbers(self.episode + 1, self.row + length + 1, self.step + length)
 
 

@@ -37,7 +37,7 @@ def small() -> RunConfig:
 
 def test_the_table_tells_updates_and_share() -> None:
     rows = dict(bench(small(), length=10, loop_seconds=0.0))
-    assert rows["an update of the learner"].endswith(" ms")
+    assert rows["an update of the agent"].endswith(" ms")
     assert rows["an update of the decomposer, episodes of 10 steps"].endswith(" ms")
     assert rows["share of the decomposer"].endswith(" %")
     assert not any("loop" in name for name in rows)

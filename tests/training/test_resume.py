@@ -297,7 +297,7 @@ def test_a_stop_whose_checkpoint_cannot_be_written_says_where_resume_goes_on(
     reporter = StoppingAt(33)
     with pytest.raises(Stopped):
         run_training(config_of(), tmp_path / "run", reporter)
-    assert reporter.warnings[-1].startswith("a checkpoint could not be written, resume goes back to an earlier one: ")
+    assert reporter.warnings[-1].startswith("a checkpoint could not be written, resume takes an earlier one: ")
 
 
 class RoomAtTheEnd(StoppingAt):

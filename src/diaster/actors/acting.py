@@ -1,6 +1,6 @@
 """Policies on the host: NumPy only, one observation at a time, no device in the loop.
 
-The parameters are the learner's own, copied once per chunk. A matrix-vector product of this size costs a
+The parameters are the agent's own, copied once per chunk. A matrix-vector product of this size costs a
 few microseconds here, a round trip to an accelerator several hundred.
 """
 
@@ -31,7 +31,7 @@ class HostPolicy(NamedTuple):
 
     name: str
     draw: Callable[[np.random.Generator, int, EnvSpec], FloatArray]
-    """The random numbers of so many steps  # [n, …]"""
+    """The random numbers of n steps  # [n, …]"""
     act: Callable[[HostParameters, FloatArray, FloatArray | None], FloatArray]
     """An action as the nets see it, from an observation and its random numbers; the deterministic one without them."""
 

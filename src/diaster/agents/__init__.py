@@ -1,6 +1,6 @@
-"""Learners: any off-policy algorithm that can be updated on transitions with a reward.
+"""Agents: any off-policy algorithm that can be updated on transitions with a reward.
 
-A learner is a record of pure functions over an explicit state. Its policy acts on the host, in NumPy, with a
+An agent is a record of pure functions over an explicit state. Its policy acts on the host, in NumPy, with a
 copy of `policy(state)`; `acting` is what understands those parameters there.
 """
 
@@ -30,7 +30,7 @@ class Acting(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """What a learner learns from. The reward is a decomposer's; nothing else ever fills it."""
+    """What an agent learns from. The reward is a decomposer's; nothing else ever fills it."""
 
     obs: Array  # [B, D]
     action: Array  # [B, A]
@@ -47,7 +47,7 @@ class WorkingForm(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """What training needs of a learner. All functions are for one seed; the caller adds `vmap`."""
+    """What training needs of an agent. All functions are for one seed; the caller adds `vmap`."""
 
     init: Callable[[Array, EnvSpec], State]
     noise: Callable[[Array, Transition], Array]

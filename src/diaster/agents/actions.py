@@ -1,4 +1,4 @@
-"""Which kind of actions a learner can take; the wrong kind is refused with the names of the learners for it."""
+"""Which kind of actions an agent can take; the wrong kind is refused with the names of the agents for it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from diaster.errors import DiasterError
 from diaster.types import EnvSpec
 
 
-def need_continuous(learner: str, spec: EnvSpec, instead: str = "dqn or sac") -> None:
+def need_continuous(agent: str, spec: EnvSpec, instead: str = "dqn or sac") -> None:
     """Refuse an environment with discrete actions."""
     if spec.discrete:
         raise DiasterError(
-            f"the learner '{learner}' takes continuous actions and '{spec.id}' has {spec.action_dim} discrete ones; "
+            f"the agent '{agent}' takes continuous actions and '{spec.id}' has {spec.action_dim} discrete ones; "
             f"use {instead}."
         )
 
 
-def need_discrete(learner: str, spec: EnvSpec, instead: str = "sac, td3 or ddpg") -> None:
+def need_discrete(agent: str, spec: EnvSpec, instead: str = "sac, td3 or ddpg") -> None:
     """Refuse an environment with continuous actions."""
     if not spec.discrete:
         raise DiasterError(
-            f"the learner '{learner}' takes discrete actions and '{spec.id}' has continuous ones; use {instead}."
+            f"the agent '{agent}' takes discrete actions and '{spec.id}' has continuous ones; use {instead}."
         )

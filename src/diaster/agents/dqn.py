@@ -33,7 +33,7 @@ class DqnState(NamedTuple):
     net: MLP
     target_net: MLP
     optimizer: optax.OptState
-    updates: Array  # [] so many were made
+    updates: Array  # [] made so far
 
 
 def next_values(config: DqnConfig, net: MLP, target_net: MLP, next_obs: Array) -> Array:
@@ -44,7 +44,7 @@ def next_values(config: DqnConfig, net: MLP, target_net: MLP, next_obs: Array) -
 
 
 def exploration(config: DqnConfig, updates: Array) -> Array:
-    """The share of random actions after so many updates: a straight line from 1 to `exploration_final`.
+    """The share of random actions after a number of updates: a straight line from 1 to `exploration_final`.
 
     It counts environment steps since learning began: each update stands for every / updates of them.
     """

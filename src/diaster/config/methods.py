@@ -154,7 +154,7 @@ class RudderConfig:
     batch_episodes: Count = 8
     """Episodes per update, all of their steps."""
     auxiliary_weight: NotNegative = 0.5
-    """Weight of the loss at every step beside that at the last one."""
+    """Weight of the loss at every step, next to that at the last one."""
     learning_rate: Positive = 3e-4
     """Adam's step size."""
     normalize_inputs: bool = True

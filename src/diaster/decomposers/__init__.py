@@ -27,7 +27,7 @@ class Decomposer(NamedTuple):
     ingest: Callable[[State, EpisodeStore, EpisodeBlock], State]
     """Take in new episodes, which the store holds already."""
     reward: Callable[[State, Steps], Array]
-    """r̂ of steps, in the learner's scale. Not used by learning where there are labels."""
+    """r̂ of steps, in the agent's scale. Not used by learning where there are labels."""
     scale: Callable[[State], Array]
     """What r̂ is multiplied by to be in the environment's units."""
     saved: tuple[str, ...]
@@ -41,7 +41,7 @@ class Decomposer(NamedTuple):
     """r̂ that needs the history: steps [T, W] in rows of whole episodes laid end to end → [T, W]. None where
     `reward` says it all. Cells after the last whole episode of a row hold anything and are not used."""
     sample: Callable[[State, EpisodeStore, Array, int], Steps] | None = None
-    """The steps of a learner's batch, where a method wants others than drawn uniformly."""
+    """The steps of an agent's batch, where a method wants others than drawn uniformly."""
     needs_next_obs: bool = False
     """Whether `reward` looks at the next observation."""
     is_hidden_reward: bool = False

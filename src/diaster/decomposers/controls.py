@@ -3,7 +3,7 @@
 `uniform`:  r̂_t = R/L on every step.
 `episodic`: r̂_t = R at the last step, 0 before: the raw delayed reward.
 `dense`:    the hidden true reward of every step, the upper reference. It is no function of what is stored: the
-            learner writes it beside the steps, and only under this method's own name does it leave the environments.
+            learner keeps it as the steps' labels, and only under this method's own name does it leave the environments.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class IrcrState(NamedTuple):
 
 
 def init_elite(n_episodes: int, horizon: int, obs_dim: int, action_dim: int) -> Elite:
-    """No episode yet, and room for so many."""
+    """No episode yet, and room for n of them."""
     return Elite(
         obs=jnp.zeros((n_episodes, horizon + 1, obs_dim)),
         action=jnp.zeros((n_episodes, horizon, action_dim)),

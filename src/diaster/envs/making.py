@@ -155,7 +155,7 @@ def raw_observation_space(env: Env) -> spaces.Space[Any]:
 
 
 def describe_env(env: Env, env_id: str, horizon: int) -> EnvSpec:
-    """What the learner has to know of it, or an error if it cannot be learnt here."""
+    """What agents and decomposers have to know of it, or an error if it cannot be learnt here."""
     actions = env.action_space
     obs_dim = int(np.prod(env.observation_space.shape or (1,)))
     if isinstance(actions, spaces.Discrete):

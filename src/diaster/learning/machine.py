@@ -51,7 +51,7 @@ def _devices_of(wanted: str) -> list[jax.Device]:
 def check_memory(config: RunConfig, spec: EnvSpec, capacity: int, devices: Sequence[jax.Device]) -> None:
     """Refuse a replay that cannot fit, before it is tried."""
     device = devices[0]
-    # Devices that are cores share the host's memory; others have their own, and so many seeds are on one.
+    # Devices that are cores share the host's memory; others have their own, and some of the seeds are on each.
     n_seeds = len(config.seeds) if device.platform == "cpu" else -(-len(config.seeds) // len(devices))
     needed = n_seeds * store_bytes(capacity, spec.obs_dim, spec.action_dim)
     available = device_memory(device)
@@ -120,7 +120,7 @@ def describe_machine(device: jax.Device) -> dict[str, Any]:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What a run's bytes depend on beside its settings, where two records differ in it. `before` may be any JSON."""
+    """What a run's bytes depend on apart from its settings, where two records differ in it. `before` may be any JSON."""
 
     def facts(record: Mapping[str, Any]) -> dict[str, Any]:
         versions = record.get("versions")

@@ -67,7 +67,7 @@ def bench(config: RunConfig, length: int, loop_seconds: float = LOOP_SECONDS) ->
         learning = n_seeds * config.chunk_steps / parts.chunk
         rows = [
             ("machine", device.device_kind),
-            ("an update of the learner", f"{1e3 * parts.agent:.3f} ms"),
+            ("an update of the agent", f"{1e3 * parts.agent:.3f} ms"),
             (f"an update of the decomposer, episodes of {length} steps", f"{1e3 * parts.decomposer:.3f} ms"),
             ("share of the decomposer", f"{100 * parts.share:.0f} %"),
             ("learning alone, seeds added up", f"{learning:,.0f} steps/s"),
@@ -153,7 +153,7 @@ def recurrent_part(n_seeds: int, config: DiasterConfig, spec: EnvSpec, length: i
             "the least recurrent step of its size, forward, backward",
             f"{1e6 * steps[0]:.2f} µs, {1e6 * steps[1]:.2f} µs",
         ),
-        ("of what so many of those take, reached", f"{100 * length * sum(steps) / seconds:.0f} %"),
+        ("of the speed of these steps alone, reached", f"{100 * length * sum(steps) / seconds:.0f} %"),
     ]
 
 
@@ -191,7 +191,7 @@ class Marks(Silent):
 
 
 def whole_loop(config: RunConfig, steps: int) -> Sequence[Row]:
-    """Train for about so many steps, and count once all is compiled; the one evaluation is at the end."""
+    """Train for about n steps, and count once all is compiled; the one evaluation is at the end."""
     # Whole chunks: another number of updates would be compiled anew, in the middle of what is timed.
     chunk = config.chunk_steps
     steps, warmup = (chunk * max(1, n // chunk) for n in (steps, min(1000, steps // 10)))

@@ -195,7 +195,7 @@ class Trainer:
         if self._checkpoints is not None:
             self._settle_checkpoint(wait=True)
             self._write_checkpoint(chunk)
-            self._settle_checkpoint(wait=True, then="resume goes back to an earlier one")
+            self._settle_checkpoint(wait=True, then="resume takes an earlier one")
         self._tally.report_rollbacks(self._learner.send_policies().rollbacks)
         self._writer.keep()
         how = "go on with" if self._checkpoints is not None else "without checkpoints it begins anew with"
