@@ -91,7 +91,7 @@ class RunConfig:
     warmup_steps: Count | Auto = "auto"
     """Random steps before learning; auto is 5000 (InvertedPendulum 500), at most a tenth; more where envs need them."""
     chunk_steps: Count = 200
-    """Environment steps per seed between two exchanges with the learner; a chunk is collected while the one before is learnt from."""
+    """Environment steps per seed per chunk: one is collected while the one before is learnt from."""
     envs: Count = 1
     """Environments that share the steps of a seed concurrently: faster with a GPU, but an episode ends later."""
     checkpoint_every: CountOrNone | Auto = "auto"

@@ -120,7 +120,7 @@ def describe_machine(device: jax.Device) -> dict[str, Any]:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What a run's bytes depend on apart from its settings, where two records differ in it. `before` may be any JSON."""
+    """Where two records differ in what a run's bytes depend on apart from its settings. `before` may be any JSON."""
 
     def facts(record: Mapping[str, Any]) -> dict[str, Any]:
         versions = record.get("versions")
