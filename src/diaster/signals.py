@@ -10,6 +10,11 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+def interrupts_raise() -> bool:
+    """Whether Ctrl-C raises KeyboardInterrupt here and now; where it does not, only code can have raised one."""
+    return signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 class Interruption:
     """Within `with`, the first signal is noted; later ones do what they did before."""
 

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from diaster.envs.making import Env, one_line
+from diaster.envs.making import LARGEST_RETURN, Env, one_line
 from diaster.errors import DiasterError, EnvironmentFault
+from diaster.signals import interrupts_raise
 from diaster.types import EnvSpec, Episode, FloatArray
 
 MakeEnv = Callable[[], Any]  # an environment, or what speaks like one
@@ -47,11 +48,12 @@ class Rollout:
         if self._env is None:
             self._env = self._make()
         try:
-            obs, self.info = self._env.reset(seed=seed)
+            obs, info = self._env.reset(seed=seed)
         except DiasterError:
             raise
-        except Exception as error:  # whatever the environment's own code raises
-            raise self._fault(f"raised {one_line(error)} in the reset after") from error
+        except BaseException as error:  # whatever the environment's own code raises
+            raise self._raised(error, "in the reset after") from error
+        self.info = dict(info)
         self._obs, self._actions = [self._checked(obs)], []
         return self._obs[0]
 
@@ -60,14 +62,15 @@ class Rollout:
         assert self._env is not None, "reset first"
         self.steps += 1
         try:
-            obs, reward, terminated, truncated, self.info = self._env.step(self._spec.to_env(action))
+            obs, reward, terminated, truncated, info = self._env.step(self._spec.to_env(action))
         except DiasterError:
             raise
-        except Exception as error:
-            raise self._fault(f"raised {one_line(error)} at") from error
+        except BaseException as error:
+            raise self._raised(error, "at") from error
+        self.info = dict(info)
         value = float(reward)
-        if not math.isfinite(value):
-            raise self._fault(f"returned a reward of {value} at")
+        if not abs(value) <= LARGEST_RETURN:
+            raise self._fault(f"returned a reward of {value} (at most {LARGEST_RETURN:g} can be learnt from) at")
         checked = self._checked(obs)
         self._obs.append(checked)
         self._actions.append(action)
@@ -89,7 +92,7 @@ class Rollout:
 
     def _checked(self, obs: Any) -> FloatArray:
         try:
-            array = np.asarray(obs, np.float32)
+            array = np.array(obs, np.float32)  # a copy: many environments update one array in place
         except (TypeError, ValueError):
             raise self._error(f"returned an observation of the kind {type(obs).__name__} at") from None
         if array.shape != (self._spec.obs_dim,):
@@ -101,6 +104,12 @@ class Rollout:
             if bad.size:
                 raise self._fault(f"returned {array[bad[0]]} in its observation (entry {bad[0]}) at")
         return array
+
+    def _raised(self, error: BaseException, where: str) -> BaseException:
+        """What an environment raises is its fault, also where it means to end the interpreter; Ctrl-C is not."""
+        if isinstance(error, KeyboardInterrupt) and interrupts_raise():
+            return error
+        return self._fault(f"raised {one_line(error)} {where}")
 
     def _error(self, what: str) -> DiasterError:
         return DiasterError(self._sentence(what))

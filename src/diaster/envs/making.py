@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from diaster.types import EnvSpec
 
 Env = gym.Env[Any, Any]
 TRUE_REWARD = "true_reward"
+LARGEST_RETURN = 1e18  # the squares of larger ones overflow in 32 bits
 ROBOTICS = ("PointMaze", "AntMaze", "Fetch", "Hand", "Adroit", "FrankaKitchen")
 
 
@@ -47,14 +47,15 @@ class EpisodicReward(gym.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         if not isinstance(reward, float):  # np.float64 is one
-            shape = np.asarray(reward).shape
-            if math.prod(shape) != 1:
-                raise TypeError(f"a reward of shape {shape} where one number is needed")
+            array = np.asarray(reward)
+            if array.size != 1:
+                raise TypeError(f"a reward of shape {array.shape} where one number is needed")
+            reward = array.item()
         value = float(reward)
         self._sum += value
         info = {**info, TRUE_REWARD: value}  # whatever the environment calls so itself
-        # A reward that is no number is passed on at once, so that it can be reported at its step.
-        shown = self._sum if terminated or truncated or not math.isfinite(value) else 0.0
+        # A reward that is no number, or too large a one, is passed on at once and reported at its step.
+        shown = self._sum if terminated or truncated or not abs(value) <= LARGEST_RETURN else 0.0
         return obs, shown, terminated, truncated, info
 
 
