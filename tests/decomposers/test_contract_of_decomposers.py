@@ -6,20 +6,18 @@ A new method is under this contract with a line in `VARIANTS`; which tests apply
 from __future__ import annotations
 
 import dataclasses
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from jax import jit
 
 from diaster.config import METHODS, build_config, validate
 from diaster.decomposers import make_decomposer
 from diaster.replay import store as replay
 from diaster.types import EnvSpec, Episode
-
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 OBS, ACTIONS, HORIZON, CAPACITY = 3, 2, 3, 64
 SPEC = EnvSpec("Made-up", OBS, ACTIONS, -np.ones(2, np.float32), np.ones(2, np.float32), (2,), HORIZON)

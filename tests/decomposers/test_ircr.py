@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import jit
 
 from diaster.actors.acting import TANH_GAUSSIAN
 from diaster.agents import Acting, Agent
@@ -16,9 +17,6 @@ from diaster.decomposers.ircr import make_ircr, merge_block, relative
 from diaster.learning.learner import Learner
 from diaster.replay import store as replay
 from diaster.types import EnvSpec, Episode
-
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 OBS, ACTIONS, HORIZON, CAPACITY = 2, 1, 6, 48
 SPEC = EnvSpec("Made-up", OBS, ACTIONS, -np.ones(1, np.float32), np.ones(1, np.float32), (1,), HORIZON)

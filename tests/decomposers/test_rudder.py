@@ -6,11 +6,13 @@ Gradients of the plain implementation come from complex steps, as in test_decomp
 from __future__ import annotations
 
 import contextlib
-from functools import cache, partial
+from functools import cache
 
 import jax
 import numpy as np
 import pytest
+from double_precision import float64
+from jax import jit
 
 from diaster.agents.sac import make_sac
 from diaster.config import RudderConfig, SacConfig
@@ -22,9 +24,6 @@ from diaster.replay import rows as packing
 from diaster.replay import store as replay
 from diaster.types import EnvSpec, Episode, EvaluationEpisode
 
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-
 OBS, ACTIONS, HIDDEN, HORIZON = 2, 1, 4, 6
 INPUTS, UNIT = OBS + ACTIONS, 1.7
 SPEC = EnvSpec("Made-up", OBS, ACTIONS, -np.ones(1, np.float32), np.ones(1, np.float32), (1,), HORIZON)
@@ -35,15 +34,6 @@ pack_episodes = jit(packing.pack_episodes, static_argnums=(1, 2))
 loss_and_gradient = jit(jax.value_and_grad(rudder.return_loss, has_aux=True))
 redistribute = jit(rudder.redistribute)
 predict_return = jit(rudder.predict_return)
-
-
-def float64() -> contextlib.AbstractContextManager[object]:
-    """JAX in double precision, in old and new versions."""
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(True)
-    from jax.experimental import enable_x64
-
-    return enable_x64(True)
 
 
 def random_net(seed: int) -> rudder.ReturnNet:

@@ -9,12 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from double_precision import assert_same_states, float64, sigmoid, to_float64
+from jax import jit
 from jax.test_util import check_grads
 
 from diaster.nn import gru, nets
-
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 HIDDEN, INPUTS = 5, 3
 

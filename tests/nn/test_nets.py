@@ -9,13 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from double_precision import assert_same_states, float64, sigmoid
+from jax import jit
 
 from diaster.actors import acting
 from diaster.agents.tanh_gaussian import tanh_gaussian as tanh_gaussian_policy
 from diaster.nn import nets
-
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 HIDDEN, INPUTS = 5, 3
 

@@ -1,4 +1,4 @@
-"""Decomposers and learners of no use but to see what is done with them."""
+"""Decomposers and agents of no use but to see what is done with them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LastBatch(NamedTuple):
 
 
 def make_remembering(batch_size: int) -> Agent:
-    """A learner that learns nothing and keeps the last batch it was given; its policy is the same for ever."""
+    """An agent that learns nothing and keeps the last batch it was given; its policy is the same for ever."""
 
     def init(key: Array, spec: EnvSpec) -> LastBatch:
         obs, action, number = (jnp.zeros((batch_size, *n)) for n in ((spec.obs_dim,), (spec.action_dim,), ()))
