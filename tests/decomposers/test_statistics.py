@@ -31,7 +31,7 @@ def block_of(episodes: list[Episode], n_rows: int = 128, n_episodes: int = 64) -
 
 
 def blocks_of(episodes: list[Episode], sizes: tuple[int, ...]) -> list[replay.EpisodeBlock]:
-    """The episodes in order, so many in each block."""
+    """The episodes in order, a number of them in each block."""
     ends = np.cumsum(sizes)
     return [block_of(episodes[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 
