@@ -6,17 +6,16 @@ A test puts one in the place of another by its name: `METHODS["uniform"]._replac
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
-import tyro
 from jax import Array
 
 from diaster.actors import acting
 from diaster.agents import Acting, Agent, Transition
 from diaster.config import DenseConfig
 from diaster.config.limits import Positive
-from diaster.config.methods import NO_UPDATES, UpdateCost
+from diaster.config.methods import NO_UPDATES, MethodName, UpdateCost
 from diaster.decomposers import Decomposer
 from diaster.decomposers.controls import make_dense
 from diaster.nn.nets import Linear, mlp_init
@@ -110,7 +109,7 @@ def make_dense_in_disguise(settings: Any, horizon: int) -> Decomposer:
 class ToySettings:
     """A method as somebody outside of the package would add it."""
 
-    name: Annotated[str, tyro.conf.arg(name="method", prefix_name=False, metavar="NAME")] = "toy"
+    name: MethodName = "toy"
     """How returns are decomposed."""
     factor: Positive = 1.0
     """What rewards are multiplied by."""
