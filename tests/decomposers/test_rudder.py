@@ -1,6 +1,6 @@
 """RUDDER against a plain implementation, one episode and one step at a time, and its sums, episode by episode.
 
-Gradients of the plain implementation come from complex steps, as in test_decompose_diaster.py.
+Gradients of the plain implementation come from complex steps, as in test_diaster.py.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ def stored_sums(learner: Learner, episodes: list[list[Episode]]) -> list[np.ndar
         end = int(learner.store.next_step[seed])
         place = np.arange(end - sum(lengths), end) % learner.labels.shape[1]
         labels = np.asarray(learner.labels, np.float64)[seed][place]
-        scale = float(learner._decomposer.scale(learner.decomposer_state(seed)))
+        scale = float(make().scale(learner.decomposer_state(seed)))
         sums.append(np.array([part.sum() for part in np.split(labels, np.cumsum(lengths)[:-1])]) * scale)
     return sums
 
@@ -357,7 +357,7 @@ def test_labels_of_the_learner_sum_to_the_return_of_every_episode_also_after_the
         np.testing.assert_allclose([reward.sum() for reward in rewards], expected, rtol=1e-5, atol=1e-4)
         end = int(learner.store.next_step[seed])
         place = np.arange(end - sum(map(len, rewards)), end) % learner.labels.shape[1]
-        scale = float(learner._decomposer.scale(learner.decomposer_state(seed)))
+        scale = float(make().scale(learner.decomposer_state(seed)))
         labels = np.asarray(learner.labels)[seed][place] * scale
         np.testing.assert_allclose(labels, np.concatenate(rewards), atol=1e-3)
 
