@@ -1,10 +1,10 @@
-"""What tests share: the toy environments, tiny runs, and a compilation cache that is gone when they are."""
+"""What tests share: the toy environments, tiny runs, and how programs are compiled and kept between runs."""
 
 import os
+import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,22 +15,42 @@ import pytest
 from diaster.actors.acting import HostParameters
 
 SUPPORT = Path(__file__).parent / "support"  # toy environments and methods, and what several tests share
+CACHE = Path(__file__).parents[1] / "build" / "test-cache"  # nobody's but the tests', and theirs to throw away
+MOST_BYTES = 2**30
 sys.path.insert(0, str(SUPPORT))
-# Tests compile much and run little: three quarters of their time would go into optimising tiny programs.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
+# Tests compile much and run little: a program of theirs costs a quarter without optimisation, without XLA's newer
+# emitters of fusions, and in one piece. A version of XLA that does not know one of the flags says so and ends.
+FLAGS = (
+    "--xla_backend_optimization_level=0",
+    "--xla_cpu_use_fusion_emitters=false",
+    "--xla_cpu_parallel_codegen_split_count=1",
+)
+# JAX reads these when it is imported, here and in every process that tests start. Processes share the cache: an entry
+# that one of them reads while another writes it, or that was cut off, is a warning, and the program is compiled anew.
+TORN_ENTRY = "ignore:Error reading persistent compilation cache entry"
 
 
-@pytest.fixture(scope="session", autouse=True)
-def compilation_cache() -> Iterator[None]:
-    """Runs of the tests neither read the user's cache nor leave anything in it."""
-    before = os.environ.get("XDG_CACHE_HOME")
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_CACHE_HOME"] = folder
-        yield
-    if before is None:
-        del os.environ["XDG_CACHE_HOME"]
-    else:
-        os.environ["XDG_CACHE_HOME"] = before
+def extended(name: str, separator: str, *parts: str) -> str:
+    """A list in the environment with these at its end, once: workers inherit it, and it is part of a program's key."""
+    before = [part for part in os.environ.get(name, "").split(separator) if part and part not in parts]
+    return separator.join([*before, *parts])
+
+
+os.environ |= {
+    "XLA_FLAGS": extended("XLA_FLAGS", " ", *FLAGS),
+    "XDG_CACHE_HOME": str(CACHE),  # Matplotlib's fonts are there too
+    "JAX_COMPILATION_CACHE_DIR": str(CACHE / "jax"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    "PYTHONWARNINGS": extended("PYTHONWARNINGS", ",", TORN_ENTRY),
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Entries of programs that no test compiles any more are never read again: start anew when they are too many."""
+    if not hasattr(config, "workerinput") and CACHE.exists():
+        if sum(entry.stat().st_size for entry in CACHE.rglob("*")) > MOST_BYTES:
+            shutil.rmtree(CACHE)
 
 
 @pytest.fixture
@@ -43,7 +63,7 @@ def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=60)
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300)
 
     return run
 

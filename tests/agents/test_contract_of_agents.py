@@ -1,16 +1,18 @@
-"""What every learner has to keep, whatever its settings, and which environments it refuses."""
+"""What every agent has to keep, whatever its settings, and which environments it refuses."""
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from command_line import run
-from small_agents import BATCH, OBS, batch_of, constant, continuous_spec, discrete_spec, first_gradient, jit, on_host
+from jax import jit
+from small_agents import BATCH, OBS, batch_of, constant, continuous_spec, discrete_spec, first_gradient, on_host
 
 from diaster.agents import Transition, make_agent
 from diaster.agents.ddpg import make_ddpg
@@ -19,10 +21,10 @@ from diaster.agents.sac import make_sac
 from diaster.agents.sac_discrete import make_sac_discrete
 from diaster.agents.tanh_gaussian import tanh_gaussian
 from diaster.agents.td3 import make_td3
-from diaster.config import DdpgConfig, DqnConfig, SacConfig, Td3Config, build_config, validate
+from diaster.config import AGENTS, DdpgConfig, DqnConfig, SacConfig, Td3Config, build_config, validate
 from diaster.errors import DiasterError
 from diaster.nn import nets
-from diaster.rundir.results import read_progress
+from diaster.run import load
 from diaster.training.train import train
 
 HIDDEN = 8
@@ -42,18 +44,18 @@ each_variant = pytest.mark.parametrize("name", VARIANTS)
 
 
 def parts_of(name: str) -> tuple[str, str]:
-    """The learner and the kind of actions of a variant."""
+    """The agent and the kind of actions of a variant."""
     agent, kind, *_ = name.split(", ")
     return agent, kind
 
 
 class Subject:
-    """A learner and its programs, each compiled once for all tests."""
+    """An agent and its programs, each compiled once for all tests."""
 
     def __init__(self, name: str) -> None:
         agent, self.kind = parts_of(name)
-        learner = {"hidden": HIDDEN, "learning_rate": 1e-2, "batch_size": BATCH, **VARIANTS[name]}
-        config = build_config(env="Made-up", agent=agent, learner=learner)
+        settings = {"hidden": HIDDEN, "learning_rate": 1e-2, "batch_size": BATCH, **VARIANTS[name]}
+        config = build_config(env="Made-up", agent={"name": agent, **settings})
         validate(config)
         self.spec = SPECS[self.kind]
         self.agent = make_agent(config.agent, self.spec)
@@ -101,20 +103,19 @@ def differ(one, other) -> bool:
     return any(not np.allclose(a, b, rtol=1e-3, atol=1e-6) for a, b in leaves)
 
 
-def test_every_registered_learner_is_under_this_contract():
-    continuous, discrete = ({agent for agent, k in map(parts_of, VARIANTS) if k == kind} for kind in SPECS)
-    assert continuous == set(CONTINUOUS_AGENTS)
-    assert discrete == set(DISCRETE_AGENTS)
+def test_every_agent_is_under_this_contract_with_each_kind_of_actions_it_takes():
+    pairs = {(name, kind) for name, agent in AGENTS.items() for kind in SPECS if agent.factory(kind == "discrete")}
+    assert set(map(parts_of, VARIANTS)) == pairs
 
 
 @each_variant
-@pytest.mark.parametrize("reward_scale", [0.0, 1.0, 1e6])
-def test_state_metrics_and_policy_stay_finite(name, reward_scale):
+def test_state_metrics_and_policy_stay_finite_for_no_rewards_and_for_huge_ones(name):
     one = subject(name)
-    state, metrics = one.life(0, reward_scale=reward_scale)
-    assert is_finite(state) and is_finite(metrics) and is_finite(one.agent.policy(state))
-    assert {"critic_loss", "q_value"} <= metrics.keys()
-    assert all(np.shape(value) == () for value in metrics.values())
+    for reward_scale in (0.0, 1.0, 1e6):
+        state, metrics = one.life(0, reward_scale=reward_scale)
+        assert is_finite(state) and is_finite(metrics) and is_finite(one.agent.policy(state)), reward_scale
+        assert {"critic_loss", "q_value"} <= metrics.keys()
+        assert all(np.shape(value) == () for value in metrics.values())
 
 
 @each_variant
@@ -175,7 +176,7 @@ def test_an_update_is_traced_once_for_a_shape(name):
 
 
 def own_action(name: str, state, obs):
-    """The deterministic action, by the learner's own nets."""
+    """The deterministic action, by the agent's own nets."""
     agent, kind = parts_of(name)
     if agent == "sac" and kind == "continuous":
         return tanh_gaussian(nets.mlp(state.actor, obs), jnp.zeros((len(obs), SPECS[kind].action_dim)))[0]
@@ -186,7 +187,7 @@ def own_action(name: str, state, obs):
 
 
 @each_variant
-def test_the_host_acts_as_the_learner_would(name):
+def test_the_host_acts_as_the_agents_own_nets_would(name):
     one = subject(name)
     state, _ = one.life(0)
     parameters = on_host(one.agent.policy(state))
@@ -258,7 +259,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_learner_refuses_actions_of_the_other_kind_and_names_the_right_one(name):
+def test_an_agent_refuses_actions_of_the_other_kind_and_names_the_right_one(name):
     make, config, kind, words = WRONG[name]
     with pytest.raises(DiasterError) as caught:
         make(config).init(jax.random.key(0), SPECS[kind])
@@ -286,30 +287,26 @@ def test_a_wrong_pair_on_the_command_line_is_one_sentence_with_exit_code_2_and_n
     assert list(empty_cwd.rglob("*")) == []
 
 
+# Each of the three environments, each of the two agents, and a method with and one without a net of its own.
 @pytest.mark.parametrize(
-    ("env", "agent"),
-    [("CartPole-v1", "sac"), ("Acrobot-v1", "dqn"), ("LunarLander-v3", "dqn"), ("LunarLander-v3", "sac")],
+    ("env", "agent", "method"),
+    [
+        ("CartPole-v1", "sac", {"name": "rrd", "hidden": 4, "updates": 1, "every": 50}),
+        ("Acrobot-v1", "dqn", "uniform"),
+        ("LunarLander-v3", "dqn", "uniform"),
+    ],
 )
-def test_the_reference_environments_of_discrete_actions_train(tmp_path, env, agent):
+def test_the_reference_environments_of_discrete_actions_train_record_metrics_and_load_back(
+    env: str, agent: str, method: str | dict[str, Any], tmp_path: Path
+) -> None:
     made = train(
-        env, agent=agent, method="rrd", steps=200, warmup_steps=100, chunk_steps=100, horizon=30, workers=0,
-        decomposer={"hidden": 4, "updates": 1, "every": 50}, learner={"hidden": 4, "batch_size": 8, "every": 5},
-        evaluation={"every": 200, "episodes": 1}, out=tmp_path / "run",
+        env, method=method, agent={"name": agent, "hidden": 4, "batch_size": 8, "every": 5}, steps=200,
+        warmup_steps=100, chunk_steps=100, horizon=30, workers=0, evaluation={"every": 200, "episodes": 1},
+        out=tmp_path / "run",
     )  # fmt: skip
-    table = read_progress(made.path)
-    for name in ("return_mean", "step_loss", "critic_loss"):
-        assert np.isfinite(table[name]).all()
-
-
-def test_a_run_with_discrete_actions_records_its_metrics_and_loads_back(tmp_path):
-    made = train(
-        "ToyDiscrete-v0", agent="dqn", steps=100, warmup_steps=50, chunk_steps=50, workers=0, imports=("toy_envs",),
-        decomposer={"hidden": 4, "updates": 1, "every": 50}, learner={"hidden": 4, "batch_size": 8, "every": 5},
-        evaluation={"every": 100, "episodes": 1}, out=tmp_path / "run",
-    )  # fmt: skip
-    table = read_progress(made.path)
-    for name in ("critic_loss", "q_value"):
-        assert np.isfinite(table[name]).all()
-    action = made.policy()(np.zeros(3, np.float32))
-    assert action.shape == () and 0 <= int(action) < 3
-    assert made.evaluate(episodes=1)[0][0].length_mean == 10.0
+    made = load(made.path)
+    for name in ("return_mean", "critic_loss", "q_value", *(["step_loss"] if method != "uniform" else [])):
+        assert np.isfinite(made.progress[name]).all()
+    action = made.policy()(np.zeros(made.spec.obs_dim, np.float32))
+    assert action.shape == () and 0 <= int(action) < made.spec.action_dim
+    assert 1.0 <= made.evaluate(episodes=1)[0][0].length_mean <= 30.0

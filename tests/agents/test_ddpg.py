@@ -5,7 +5,8 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from small_agents import BATCH, OBS, batch_of, constant, continuous_spec, first_gradient, greedy, jit, straight
+from jax import jit
+from small_agents import BATCH, OBS, batch_of, constant, continuous_spec, first_gradient, greedy, straight
 
 from diaster.actors import acting
 from diaster.agents.ddpg import make_ddpg

@@ -7,7 +7,8 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from small_agents import BATCH, OBS, batch_of, changed, constant, discrete_spec, first_gradient, greedy, jit, one_hot
+from jax import jit
+from small_agents import BATCH, OBS, batch_of, changed, constant, discrete_spec, first_gradient, greedy, one_hot
 
 from diaster.actors import acting
 from diaster.agents.dqn import exploration, learning_rate, make_dqn
@@ -89,12 +90,6 @@ def test_the_target_net_follows_every_third_update_if_that_is_asked_for():
             jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), new.target_net, mixed)
         state = new
     assert moved == [2, 5]
-
-
-def test_the_delay_is_a_branch_even_for_several_seeds_in_one_program():
-    twice = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), (delayed.init(), batch_of(one_hot([0], ACTIONS)), NOISE))
-    program = jax.make_jaxpr(jax.vmap(delayed.agent.update, (0, 0, 0, None)))(*twice, NUMBER)
-    assert "cond" in {equation.primitive.name for equation in program.eqns}
 
 
 def test_the_target_net_begins_as_a_copy():
@@ -186,6 +181,6 @@ def test_an_update_takes_the_step_size_of_its_time():
 
 
 def with_count(state, count: int):
-    """A state whose optimiser has made so many updates, without a memory of them."""
+    """A state whose optimiser has made a number of updates, without a memory of them."""
     optimizer = jax.tree.map(lambda leaf: np.full_like(leaf, count) if leaf.ndim == 0 else leaf, state.optimizer)
     return state._replace(optimizer=optimizer)

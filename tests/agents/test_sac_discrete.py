@@ -7,7 +7,8 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from small_agents import OBS, batch_of, changed, constant, discrete_spec, first_gradient, greedy, jit, one_hot
+from jax import jit
+from small_agents import OBS, batch_of, changed, constant, discrete_spec, first_gradient, greedy, one_hot
 
 from diaster.actors import acting
 from diaster.agents.sac_discrete import make_sac_discrete

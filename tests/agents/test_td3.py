@@ -5,7 +5,8 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from small_agents import BATCH, OBS, batch_of, changed, constant, continuous_spec, first_gradient, greedy, jit, straight
+from jax import jit
+from small_agents import BATCH, OBS, batch_of, changed, constant, continuous_spec, first_gradient, greedy, straight
 
 from diaster.actors import acting
 from diaster.agents.td3 import make_td3, smoothed_action
@@ -125,13 +126,6 @@ def test_the_actors_loss_is_logged_until_there_is_a_newer_one(fresh):
         losses.append(float(metrics["actor_loss"]))
     assert losses[2] == losses[3] == losses[4] != 0.0
     assert losses[5] != losses[4]
-
-
-def test_the_delay_is_a_branch_even_for_several_seeds_in_one_program(fresh):
-    states = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), fresh)
-    batches = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), batch_of(actions(0.0)))
-    program = jax.make_jaxpr(jax.vmap(agent.update, (0, 0, 0, None)))(states, batches, np.stack([no_noise()] * 2), IDLE)
-    assert "cond" in {equation.primitive.name for equation in program.eqns}
 
 
 def test_targets_follow_the_updated_nets_by_the_target_rate(fresh):

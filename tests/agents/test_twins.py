@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_agents import continuous_spec, jit
+from jax import jit
+from small_agents import continuous_spec
 
 from diaster.agents import Transition
 from diaster.agents.sac import make_sac

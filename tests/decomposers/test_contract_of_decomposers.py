@@ -1,4 +1,4 @@
-"""What every decomposer has to keep, whatever its method and settings.
+"""What every method has to keep, whatever its settings.
 
 A new method is under this contract with a line in `VARIANTS`; which tests apply to it follows from the record it fills.
 """
@@ -6,20 +6,18 @@ A new method is under this contract with a line in `VARIANTS`; which tests apply
 from __future__ import annotations
 
 import dataclasses
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from jax import jit
 
 from diaster.config import METHODS, build_config, validate
 from diaster.decomposers import make_decomposer
 from diaster.replay import store as replay
 from diaster.types import EnvSpec, Episode
-
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 OBS, ACTIONS, HORIZON, CAPACITY = 3, 2, 3, 64
 SPEC = EnvSpec("Made-up", OBS, ACTIONS, -np.ones(2, np.float32), np.ones(2, np.float32), (2,), HORIZON)
@@ -28,18 +26,18 @@ SAMPLED = {"segment_length": 2, "segments_per_episode": 2}
 UNIFORM = {"episode_draw": "uniform", "normalize_inputs": False}
 # The method's name, and what tells a variant from others; the settings are those of `build_config`.
 VARIANTS: dict[str, dict[str, Any]] = {
-    "diaster": {"decomposer": SAMPLED},
+    "diaster": {"method": SAMPLED},
     "diaster, to the letter": {"preset": "paper"},
-    "diaster, differences": {"decomposer": {"head": "final", "reward_source": "difference", **UNIFORM, **SAMPLED}},
+    "diaster, differences": {"method": {"head": "final", "reward_source": "difference", **UNIFORM, **SAMPLED}},
     "diaster, a budget of steps": {
-        "decomposer": {"segments": "all", "batch_steps": 4, "n_cuts": 1, "terminal_target": "return"}
+        "method": {"segments": "all", "batch_steps": 4, "n_cuts": 1, "terminal_target": "return"}
     },
-    "rrd": {"decomposer": {"subset": 2}},
-    "rrd, unbiased": {"decomposer": {"subset": 2, "unbiased": True, "episode_draw": "uniform"}},
-    "rd": {"decomposer": {"normalize_inputs": True}},
+    "rrd": {"method": {"subset": 2}},
+    "rrd, unbiased": {"method": {"subset": 2, "unbiased": True, "episode_draw": "uniform"}},
+    "rd": {"method": {"normalize_inputs": True}},
     "rudder": {},
-    "ircr": {"decomposer": {"elite_episodes": 2}},
-    "ircr, returns as they are": {"decomposer": {"credit": "return", "elite_episodes": 2}},
+    "ircr": {"method": {"elite_episodes": 2}},
+    "ircr, returns as they are": {"method": {"credit": "return", "elite_episodes": 2}},
     "uniform": {},
     "episodic": {},
     "dense": {},
@@ -55,13 +53,13 @@ def config_of(name: str):
     variant, method = VARIANTS[name], method_of(name)
     known = {field.name for field in dataclasses.fields(METHODS[method].settings)}
     small = {setting: value for setting, value in SMALL.items() if setting in known}
-    settings = variant | {"decomposer": small | variant.get("decomposer", {})}
-    config = build_config(env="Made-up", method=method, **settings)
+    settings = {"name": method, **small, **variant.get("method", {})}
+    config = build_config(env="Made-up", **variant | {"method": settings})
     validate(config)
-    return config
+    return config.method
 
 
-DECOMPOSERS = {name: make_decomposer(config_of(name), HORIZON) for name in VARIANTS if method_of(name) in METHODS}
+DECOMPOSERS = {name: make_decomposer(config_of(name), HORIZON) for name in VARIANTS}
 
 
 def each_variant_where(holds=lambda decomposer: True):
@@ -71,7 +69,7 @@ def each_variant_where(holds=lambda decomposer: True):
 each_variant = each_variant_where()
 each_fitted_variant = each_variant_where(lambda decomposer: decomposer.update is not None)
 each_labelled_variant = each_variant_where(lambda decomposer: decomposer.label is not None)
-# The hidden rewards are no function of what is stored: the learner writes them beside the steps.
+# The hidden rewards are no function of what is stored: the learner stores them with the steps.
 each_variant_with_rewards = each_variant_where(lambda decomposer: not decomposer.is_hidden_reward)
 each_variant_with_a_step_reward = each_variant_where(
     lambda decomposer: decomposer.update is not None and decomposer.label is None
@@ -199,7 +197,7 @@ def differ(one, other) -> bool:
     return any(not np.allclose(a, b, rtol=1e-3, atol=1e-6) for a, b in leaves)
 
 
-def test_every_registered_method_is_under_this_contract():
+def test_every_method_is_under_this_contract():
     assert {method_of(name) for name in VARIANTS} == set(METHODS)
 
 
@@ -211,7 +209,7 @@ def test_the_record_is_of_one_piece(name):
     sources = [decomposer.label is not None, decomposer.sample is not None, decomposer.is_hidden_reward]
     assert sum(sources) <= 1
     # How many updates there are is the settings' to say, and none are asked of what has none.
-    assert (config_of(name).decomposer.updates > 0) == (decomposer.update is not None)
+    assert (config_of(name).updates > 0) == (decomposer.update is not None)
 
 
 @each_variant

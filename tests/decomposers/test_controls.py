@@ -12,10 +12,9 @@ import pytest
 
 import diaster
 from diaster.agents.sac import make_sac
-from diaster.config import DenseConfig, EpisodicConfig, SacConfig, UniformConfig, build_config, validate
+from diaster.config import METHODS, DenseConfig, EpisodicConfig, SacConfig, UniformConfig, build_config, validate
 from diaster.decomposers.controls import make_dense, make_episodic, make_uniform
 from diaster.errors import DiasterError
-from diaster.learning import registry
 from diaster.learning.learner import Learner
 from diaster.learning.reward_model import RewardModel
 from diaster.replay import store as replay
@@ -30,7 +29,7 @@ TINY_RUN: dict[str, Any] = {
     "workers": 0,
     "chunk_steps": 20,
     "warmup_steps": 20,
-    "learner": {"hidden": 4, "batch_size": 4},
+    "agent": {"name": "ddpg", "hidden": 4, "batch_size": 4},
     "evaluation": {"every": 60, "episodes": 2},
 }
 
@@ -98,7 +97,7 @@ def test_dense_learns_from_the_hidden_rewards_divided_by_the_setting_also_after_
     random, learner = np.random.default_rng(0), dense_learner(4.0)
     for _ in range(8):
         hidden = [[random.normal(size=length).astype(np.float32) for length in (3, 1)] for _ in range(2)]
-        learner.ingest([[episode_of(len(r), float(r.sum()), r) for r in of_seed] for of_seed in hidden])
+        learner.store_episodes([[episode_of(len(r), float(r.sum()), r) for r in of_seed] for of_seed in hidden])
         for seed in range(2):
             end = int(learner.store.next_step[seed])
             labels = np.asarray(learner.labels)[seed][np.arange(end - 4, end) % 20]
@@ -133,9 +132,8 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> list[Episode]:
 def test_a_decomposer_that_wants_the_hidden_rewards_under_another_name_never_gets_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setitem(
-        registry.METHODS, "uniform", lambda config, horizon: make_dense(DenseConfig(return_scale=1.0), horizon)
-    )
+    disguised = METHODS["uniform"]._replace(factory="toy_methods:make_dense_in_disguise")
+    monkeypatch.setitem(METHODS, "uniform", disguised)
     handed = collected(monkeypatch)
     with pytest.raises(AssertionError, match="upper reference"):
         diaster.train("ToyPlain-v0", method="uniform", out=tmp_path / "run", **TINY_RUN)
@@ -144,7 +142,6 @@ def test_a_decomposer_that_wants_the_hidden_rewards_under_another_name_never_get
 
 
 def test_the_settings_of_dense_are_refused_under_the_name_of_another_method():
-    assert build_config(env="ToyPlain-v0").method != "dense"
-    disguised = dataclasses.replace(build_config(env="ToyPlain-v0", method="uniform"), decomposer=DenseConfig())
+    disguised = dataclasses.replace(build_config(env="ToyPlain-v0"), method=DenseConfig(name="uniform"))
     with pytest.raises(DiasterError, match="settings of another one"):
         validate(disguised)

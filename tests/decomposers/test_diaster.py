@@ -6,7 +6,6 @@ the imaginary part of loss(θ + iε e_k) is ε ∂loss/∂θ_k without any cance
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from functools import cache, partial
 from itertools import product
@@ -15,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from double_precision import float64
+from jax import jit
 
 from diaster.config import DiasterConfig
 from diaster.decomposers import Decomposer, diaster
@@ -22,9 +23,6 @@ from diaster.nn import nets
 from diaster.replay import rows as packing
 from diaster.replay import store as replay
 from diaster.types import EnvSpec, Episode
-
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 OBS, ACTIONS, HIDDEN = 2, 1, 4
 INPUTS = OBS + ACTIONS
@@ -37,15 +35,6 @@ rows_of_segments = jit(packing.rows_of_segments, static_argnums=2)
 pack_episodes = jit(packing.pack_episodes, static_argnums=(1, 2))
 reward_differences = jit(diaster.reward_differences, static_argnums=1)
 insert = jit(replay.insert)
-
-
-def float64() -> contextlib.AbstractContextManager[object]:
-    """JAX in double precision, in old and new versions."""
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(True)
-    from jax.experimental import enable_x64
-
-    return enable_x64(True)
 
 
 def random_net(seed: int, scale: float = 1.0) -> diaster.SubReward:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import jit
 
 from diaster.actors.acting import TANH_GAUSSIAN
 from diaster.agents import Acting, Agent
@@ -16,9 +17,6 @@ from diaster.decomposers.ircr import make_ircr, merge_block, relative
 from diaster.learning.learner import Learner
 from diaster.replay import store as replay
 from diaster.types import EnvSpec, Episode
-
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 OBS, ACTIONS, HORIZON, CAPACITY = 2, 1, 6, 48
 SPEC = EnvSpec("Made-up", OBS, ACTIONS, -np.ones(1, np.float32), np.ones(1, np.float32), (1,), HORIZON)
@@ -311,9 +309,9 @@ def test_the_learner_gets_batches_of_which_half_are_elite_steps_that_the_ring_no
         [episode._replace(episode_return=episode.episode_return + 500.0) for episode in random_episodes(seed, 6)]
         for seed in range(2)
     ]
-    learner.ingest(best_six)
+    learner.store_episodes(best_six)
     for turn in range(8):
-        learner.ingest([random_episodes(10 * seed + turn, 6, first=6) for seed in range(2)])
+        learner.store_episodes([random_episodes(10 * seed + turn, 6, first=6) for seed in range(2)])
     assert (np.asarray(learner.store.obs)[..., 0] >= 600.0).all()
     metrics = learner.fit_agent(np.array([True, True]), 0, 20)
     np.testing.assert_array_equal(metrics["off"], 0.0)

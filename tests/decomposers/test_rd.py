@@ -8,12 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import jit
 
 from diaster.decomposers import rd, step_reward
 from diaster.nn import nets
-
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def test_every_step_is_looked_at_once_and_the_padding_repeats_the_last_one():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from functools import partial
 from itertools import combinations, pairwise
 
@@ -10,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from double_precision import float64
+from jax import jit
 
 from diaster.config import DiasterConfig, RrdConfig
 from diaster.decomposers import diaster, rd, rrd, step_reward
@@ -17,19 +18,7 @@ from diaster.errors import DiasterError
 from diaster.nn import nets
 from diaster.replay import rows as packing
 
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-
 N_DRAWS = 20_000
-
-
-def float64() -> contextlib.AbstractContextManager[object]:
-    """JAX in double precision, in old and new versions."""
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(True)
-    from jax.experimental import enable_x64
-
-    return enable_x64(True)
 
 
 def subsets(length: int, n: int, n_draws: int = N_DRAWS) -> np.ndarray:

@@ -1,16 +1,18 @@
 """RUDDER against a plain implementation, one episode and one step at a time, and its sums, episode by episode.
 
-Gradients of the plain implementation come from complex steps, as in test_decompose_diaster.py.
+Gradients of the plain implementation come from complex steps, as in test_diaster.py.
 """
 
 from __future__ import annotations
 
 import contextlib
-from functools import cache, partial
+from functools import cache
 
 import jax
 import numpy as np
 import pytest
+from double_precision import float64
+from jax import jit
 
 from diaster.agents.sac import make_sac
 from diaster.config import RudderConfig, SacConfig
@@ -22,9 +24,6 @@ from diaster.replay import rows as packing
 from diaster.replay import store as replay
 from diaster.types import EnvSpec, Episode, EvaluationEpisode
 
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-
 OBS, ACTIONS, HIDDEN, HORIZON = 2, 1, 4, 6
 INPUTS, UNIT = OBS + ACTIONS, 1.7
 SPEC = EnvSpec("Made-up", OBS, ACTIONS, -np.ones(1, np.float32), np.ones(1, np.float32), (1,), HORIZON)
@@ -35,15 +34,6 @@ pack_episodes = jit(packing.pack_episodes, static_argnums=(1, 2))
 loss_and_gradient = jit(jax.value_and_grad(rudder.return_loss, has_aux=True))
 redistribute = jit(rudder.redistribute)
 predict_return = jit(rudder.predict_return)
-
-
-def float64() -> contextlib.AbstractContextManager[object]:
-    """JAX in double precision, in old and new versions."""
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(True)
-    from jax.experimental import enable_x64
-
-    return enable_x64(True)
 
 
 def random_net(seed: int) -> rudder.ReturnNet:
@@ -332,7 +322,7 @@ def stored_sums(learner: Learner, episodes: list[list[Episode]]) -> list[np.ndar
         end = int(learner.store.next_step[seed])
         place = np.arange(end - sum(lengths), end) % learner.labels.shape[1]
         labels = np.asarray(learner.labels, np.float64)[seed][place]
-        scale = float(learner._decomposer.scale(learner.decomposer_state(seed)))
+        scale = float(make().scale(learner.decomposer_state(seed)))
         sums.append(np.array([part.sum() for part in np.split(labels, np.cumsum(lengths)[:-1])]) * scale)
     return sums
 
@@ -348,7 +338,7 @@ def test_labels_of_the_learner_sum_to_the_return_of_every_episode_also_after_the
     for turn in range(12):
         lengths = [1, HORIZON, *random.integers(1, HORIZON + 1, size=3)]
         new = [[random_episode(random, int(length)) for length in lengths] for _ in range(2)]
-        learner.ingest(new)
+        learner.store_episodes(new)
         for found, expected in zip(stored_sums(learner, new), returns_of(new), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
         everything = [[*before, *of_seed] for before, of_seed in zip(everything, new, strict=True)]
@@ -367,7 +357,7 @@ def test_labels_of_the_learner_sum_to_the_return_of_every_episode_also_after_the
         np.testing.assert_allclose([reward.sum() for reward in rewards], expected, rtol=1e-5, atol=1e-4)
         end = int(learner.store.next_step[seed])
         place = np.arange(end - sum(map(len, rewards)), end) % learner.labels.shape[1]
-        scale = float(learner._decomposer.scale(learner.decomposer_state(seed)))
+        scale = float(make().scale(learner.decomposer_state(seed)))
         labels = np.asarray(learner.labels)[seed][place] * scale
         np.testing.assert_allclose(labels, np.concatenate(rewards), atol=1e-3)
 

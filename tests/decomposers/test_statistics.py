@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import numpy as np
 import pytest
+from jax import jit
 
 from diaster.decomposers import statistics
 from diaster.replay import store as replay
 from diaster.types import Episode
-
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 OBS, ACTIONS = 2, 1
 add_rows, add_returns = jit(statistics.add_rows), jit(statistics.add_returns)
@@ -35,7 +31,7 @@ def block_of(episodes: list[Episode], n_rows: int = 128, n_episodes: int = 64) -
 
 
 def blocks_of(episodes: list[Episode], sizes: tuple[int, ...]) -> list[replay.EpisodeBlock]:
-    """The episodes in order, so many in each block."""
+    """The episodes in order, a number of them in each block."""
     ends = np.cumsum(sizes)
     return [block_of(episodes[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 

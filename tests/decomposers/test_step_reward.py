@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
 import jax
 import numpy as np
 import pytest
+from jax import jit
 
 from diaster.config import RdConfig, RrdConfig
 from diaster.decomposers.rd import make_rd
 from diaster.decomposers.rrd import make_rrd
 from diaster.replay import store as replay
 from diaster.types import EnvSpec, Episode
-
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 OBS, ACTIONS, HORIZON, CAPACITY = 2, 1, 12, 4096
 SPEC = EnvSpec("Made-up", OBS, ACTIONS, -np.ones(1, np.float32), np.ones(1, np.float32), (1,), HORIZON)

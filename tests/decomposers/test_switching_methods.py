@@ -6,18 +6,12 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import diaster
-from diaster.actors.acting import TANH_GAUSSIAN
-from diaster.agents import Acting, Agent
-from diaster.config import METHODS
-from diaster.decomposers import Decomposer
-from diaster.learning import registry
+from diaster.config import AGENTS, METHODS
 from diaster.learning.learner import Learner
-from diaster.nn.nets import mlp_init
 from diaster.run import Run
 from diaster.rundir.records import POLICY, read_tensors
 from diaster.types import Episode
@@ -31,30 +25,20 @@ SMALL: dict[str, Any] = {
     "chunk_steps": 40,
     "warmup_steps": WARMUP,
     "seeds": [4, 9],
-    "learner": {"hidden": 4, "batch_size": 8},
+    "agent": {"hidden": 4, "batch_size": 8},
     "evaluation": {"every": STEPS, "episodes": 2},
 }
-SMALL_NETS = {"hidden": 4, "batch_episodes": 2, "segment_length": 2, "subset": 2, "updates": 2, "every": 40}
+# Nothing is fitted: what that would compile takes most of the time.
+SMALL_NETS = {"hidden": 4, "batch_episodes": 2, "segment_length": 2, "subset": 2, "updates": 0}
 
 
 def train(method: str, out: Path) -> Run:
     known = {field.name for field in dataclasses.fields(METHODS[method].settings)}
     settings = {name: value for name, value in SMALL_NETS.items() if name in known}
-    return diaster.train("ToyPlain-v0", method=method, decomposer=settings, out=out, **SMALL)
+    return diaster.train("ToyPlain-v0", method={"name": method, **settings}, out=out, **SMALL)
 
 
 # --- the same rewards give the same policy ---------------------------------------------------------------------
-
-
-def read_off(factor: float) -> Decomposer:
-    """A method that knows the reward of the toy: an entry of the observation that a step leads to, times a factor."""
-    return Decomposer(
-        init=lambda key, spec: jnp.full((), factor),
-        ingest=lambda state, store, block: state,
-        reward=lambda state, steps: steps.next_obs[..., 0] * state,
-        scale=lambda state: jnp.ones(()),
-        needs_next_obs=True,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -62,16 +46,16 @@ def dense(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train("dense", tmp_path_factory.mktemp("dense") / "run")
 
 
-def train_with(decomposer: Decomposer, out: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A run of that decomposer, under the name of a method that fits nothing either."""
-    monkeypatch.setitem(registry.METHODS, "uniform", lambda config, horizon: decomposer)
+def train_with(factory: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run of a toy method, under the name of one that fits nothing either."""
+    monkeypatch.setitem(METHODS, "uniform", METHODS["uniform"]._replace(factory=f"toy_methods:{factory}"))
     return train("uniform", out)
 
 
 def test_a_method_that_gives_the_true_rewards_trains_the_policy_of_dense_to_the_byte(
     dense: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = train_with(read_off(1.0), tmp_path / "run", monkeypatch)
+    run = train_with("make_true_rewards", tmp_path / "run", monkeypatch)
     assert (run.path / POLICY).read_bytes() == (dense.path / POLICY).read_bytes()
     np.testing.assert_array_equal(run.progress["return_mean"], dense.progress["return_mean"])
     for one in (run, dense):
@@ -81,25 +65,11 @@ def test_a_method_that_gives_the_true_rewards_trains_the_policy_of_dense_to_the_
 def test_rewards_a_thousandth_larger_train_another_policy(
     dense: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = train_with(read_off(1.001), tmp_path / "run", monkeypatch)
+    run = train_with("make_rewards_a_thousandth_larger", tmp_path / "run", monkeypatch)
     assert (run.path / POLICY).read_bytes() != (dense.path / POLICY).read_bytes()
 
 
 # --- what every method shares ----------------------------------------------------------------------------------
-
-
-def counting_agent(_: Any) -> Agent:
-    """Its policy stays as it is, and counts the updates it was given."""
-    return Agent(
-        init=lambda key, spec: Acting(mlp_init(key, (spec.obs_dim, 2 * spec.action_dim)), jnp.zeros(())),
-        noise=lambda key, batch: jnp.zeros(()),
-        update=lambda state, batch, noise, number: (
-            state._replace(exploration=state.exploration + 1.0),
-            {"q_value": batch.reward.mean()},
-        ),
-        policy=lambda state: state,
-        acting=TANH_GAUSSIAN,
-    )
 
 
 def train_and_count(method: str, out: Path) -> tuple[Run, list[list[Episode]], list[float]]:
@@ -114,8 +84,7 @@ def train_and_count(method: str, out: Path) -> tuple[Run, list[list[Episode]], l
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Learner, "ingest", watched)
-        patch.setattr(Learner, "fit_decomposer", lambda *_: {})  # what it would compile takes most of the time
-        patch.setitem(registry.CONTINUOUS_AGENTS, "sac", counting_agent)
+        patch.setitem(AGENTS, "sac", AGENTS["sac"]._replace(continuous="toy_methods:make_counting_agent"))
         run = train(method, out)
     return run, collected, read_tensors(run.path / POLICY)["exploration"].tolist()
 
@@ -134,7 +103,7 @@ def test_dense_by_name_is_handed_the_hidden_rewards(episodes_of_dense: list[list
             np.testing.assert_array_equal(episode.hidden_reward, episode.obs[1:, 0])
 
 
-@pytest.mark.parametrize("method", sorted(set(registry.METHODS) - {"dense"}))
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"dense"}))
 def test_every_method_collects_the_same_episodes_makes_as_many_policy_updates_and_sees_no_hidden_reward(
     method: str, episodes_of_dense: list[list[Episode]], tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ import toy_envs
 from gymnasium import spaces
 
 from diaster.actors.acting import TANH_GAUSSIAN
-from diaster.actors.collect import Collector
+from diaster.actors.collector import Collector
 from diaster.config import PAPER_TASKS
 from diaster.envs.making import (
     TRUE_REWARD,

@@ -1,4 +1,4 @@
-"""The watch-repair example: its environment, its learner, its criterion, and the command."""
+"""The watch-repair example: its environment, its agent, its criterion, and the command."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_observations_show_brand_decision_flat_tyres_and_time():
         assert abs(workshop - wr.WORKSHOP_MEAN[flags[0].argmax()]) < 5 * wr.WORKSHOP_STD
 
 
-# --- the learner ----------------------------------------------------------------------------------------------
+# --- the agent ------------------------------------------------------------------------------------------------
 
 
 def plain_q_learning(trips, coins, rate: float, coarse: bool):
@@ -130,7 +130,7 @@ def plain_q_learning(trips, coins, rate: float, coarse: bool):
 
 
 @pytest.mark.parametrize("coarse", [False, True])
-def test_the_learner_is_plain_q_learning_on_the_state(coarse):
+def test_the_agent_is_plain_q_learning_on_the_state(coarse):
     n, rate = 2000, 0.9  # a high rate, so that the profit comes all the way back
     trips, random = some_trips(n), np.random.default_rng(1)
     coins = wr.Coins(random.random(n) < 0.3, random.integers(2, size=n))
@@ -225,7 +225,7 @@ def test_the_table_says_where_a_seed_did_not_make_it():
     assert line == "| TD | 1,200 | 1,200 to > 5,000 | 1,200, > 5,000, 300 | – | 2 |"
 
 
-def test_a_seed_does_not_depend_on_the_seeds_beside_it():
+def test_a_seed_does_not_depend_on_the_seeds_that_learn_together_with_it():
     episodic = make_episodic(EpisodicConfig(return_scale=1.0), wr.STEPS)
     contender = wr.Contender("TD", episodic, budget=2000, block=500, head_start=0)
     together, alone = wr.compare(contender, (4, 5)), wr.compare(contender, (5,))

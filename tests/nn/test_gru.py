@@ -9,12 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from double_precision import assert_same_states, float64, sigmoid, to_float64
+from jax import jit
 from jax.test_util import check_grads
 
 from diaster.nn import gru, nets
-
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 HIDDEN, INPUTS = 5, 3
 
@@ -57,22 +55,23 @@ def test_the_gru_scans_own_gradient_is_that_of_small_changes(n_steps):
     with float64():
         cell = to_float64(gru_init(jax.random.key(0), INPUTS, HIDDEN))
         inputs = jnp.asarray(rng.normal(size=(n_steps, 3, INPUTS)))
-        check_grads(lambda *x: (gru.gru_scan(*x, start) * weight).sum(), (cell, inputs), order=1, modes=["rev"])
+        total = jit(lambda *x: (gru.gru_scan(*x, start) * weight).sum())
+        check_grads(total, (cell, inputs), order=1, modes=["rev"])
 
 
 @pytest.mark.parametrize("n_steps", [3, 12])
 def test_rows_cut_in_two_ways_together_are_those_cut_in_each_way_and_the_gradient_is_the_firsts(n_steps):
     rng = np.random.default_rng(n_steps)
-    start, beside = (jnp.asarray(rng.random((n_steps, 3)) < 0.3) for _ in range(2))
+    start, other = (jnp.asarray(rng.random((n_steps, 3)) < 0.3) for _ in range(2))
     inputs = jnp.asarray(rng.normal(size=(n_steps, 3, INPUTS)), jnp.float32)
     cell = gru_init(jax.random.key(0), INPUTS, HIDDEN)
 
     def alone(cell, inputs):
         states = gru.gru_scan(cell, inputs, start)
-        return (states**2).sum(), (states, gru.gru_scan(cell, inputs, beside))
+        return (states**2).sum(), (states, gru.gru_scan(cell, inputs, other))
 
     def together(cell, inputs):
-        states, others = gru.gru_scan_beside(cell, inputs, start, beside)
+        states, others = gru.gru_scan_beside(cell, inputs, start, other)
         return (states**2).sum() + others.sum(), (states, others)
 
     found, expected = (

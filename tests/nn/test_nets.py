@@ -9,13 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from double_precision import assert_same_states, float64, sigmoid
+from jax import jit
 
 from diaster.actors import acting
 from diaster.agents.tanh_gaussian import tanh_gaussian as tanh_gaussian_policy
 from diaster.nn import nets
-
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 HIDDEN, INPUTS = 5, 3
 
@@ -25,16 +23,16 @@ mlp_init = jit(nets.mlp_init, static_argnums=1)
 tanh_gaussian = jit(tanh_gaussian_policy)
 
 
-def test_a_perceptron_beside_another_batch_is_itself_and_so_is_its_gradient():
+def test_a_perceptron_on_two_batches_together_is_itself_and_its_gradient_is_of_the_first():
     layers = mlp_init(jax.random.key(0), (3, 6, 5, 2))
-    x, beside = (jax.random.normal(jax.random.key(seed), (n, 3)) for seed, n in ((1, 7), (2, 4)))
+    x, other = (jax.random.normal(jax.random.key(seed), (n, 3)) for seed, n in ((1, 7), (2, 4)))
 
     def alone(layers, x):
         y = nets.mlp(layers, x)
-        return (y**2).sum(), (y, nets.mlp(layers, beside))
+        return (y**2).sum(), (y, nets.mlp(layers, other))
 
     def together(layers, x):
-        y, others = nets.mlp_beside(layers, x, beside)
+        y, others = nets.mlp_beside(layers, x, other)
         return (y**2).sum() + others.sum(), (y, others)
 
     found, expected = (

@@ -7,18 +7,15 @@ start of the run, so a wrong gather shows as a wrong number.
 from __future__ import annotations
 
 from collections import deque
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import jit
 
 from diaster.replay import store as replay
 from diaster.types import Episode
-
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 OBS, ACTIONS = 2, 1
 CAPACITY, BLOCK_ROWS, BLOCK_EPISODES = 50, 40, 12

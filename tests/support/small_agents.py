@@ -1,8 +1,6 @@
-"""What the tests of learners share: nets that are straight lines, batches, and policies taken to the host."""
+"""What the tests of agents share: nets that are straight lines, batches, and policies taken to the host."""
 
 from __future__ import annotations
-
-from functools import partial
 
 import jax
 import numpy as np
@@ -11,9 +9,6 @@ from diaster.actors.acting import HostParameters
 from diaster.agents import Acting, Agent, Transition
 from diaster.nn.nets import Linear
 from diaster.types import EnvSpec
-
-# Compiling is what these tests spend their time on: hardly any optimisation is quicker in all.
-jit = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 OBS, BATCH, HIDDEN = 2, 32, 16
 

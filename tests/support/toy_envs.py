@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 HORIZON = 10
+HANG = 900  # seconds: longer than any limit
 
 
 class Toy(gym.Env):
@@ -209,9 +210,9 @@ class BrokenToy(Toy):
         if self.fault == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
         if self.fault == "hang":
-            time.sleep(3600)
+            time.sleep(HANG)
         if self.fault == "hang in C":
-            ctypes.PyDLL(None).sleep(3600)  # no other thread of Python runs meanwhile
+            ctypes.PyDLL(None).sleep(HANG)  # no other thread of Python runs meanwhile
         if self.fault == "raise":
             raise RuntimeError("the toy fell off the table")
         if self.fault == "nan observation":
@@ -227,6 +228,13 @@ class BrokenToy(Toy):
         if bad and self.fault == "infinite reward":
             return float("inf")
         return np.ones(2) if bad and self.fault == "reward shape" else super().reward()
+
+
+class ProcessToy(Toy):
+    """Shows the number of the process it is in, in two parts that are exact in 32 bits."""
+
+    def observe(self) -> Any:
+        return np.array([*divmod(os.getpid(), 4096), 0], np.float32)
 
 
 class MoodyToy(Toy):
@@ -266,6 +274,7 @@ def register(name: str, toy: type[Toy], horizon: int | None = HORIZON, **kwargs:
 
 register("Toy", Toy)
 register("ToyMoody", MoodyToy)
+register("ToyProcess", ProcessToy)
 register("ToyUnlucky", UnluckyToy)
 register("ToyRunner", RunnerToy)
 register("ToyMaze", MazeToy)

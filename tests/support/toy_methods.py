@@ -1,16 +1,24 @@
-"""Decomposers and learners of no use but to see what is done with them."""
+"""Methods and agents of no use but to see what is done with them.
+
+A test puts one in the place of another by its name: `METHODS["uniform"]._replace(factory="toy_methods:make_…")`.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
 from diaster.actors import acting
 from diaster.agents import Acting, Agent, Transition
+from diaster.config import DenseConfig
+from diaster.config.limits import Positive
+from diaster.config.methods import NO_UPDATES, MethodName, UpdateCost
 from diaster.decomposers import Decomposer
-from diaster.nn.nets import Linear
+from diaster.decomposers.controls import make_dense
+from diaster.nn.nets import Linear, mlp_init
 from diaster.types import EnvSpec
 
 
@@ -40,7 +48,7 @@ class LastBatch(NamedTuple):
 
 
 def make_remembering(batch_size: int) -> Agent:
-    """A learner that learns nothing and keeps the last batch it was given; its policy is the same for ever."""
+    """An agent that learns nothing and keeps the last batch it was given; its policy is the same for ever."""
 
     def init(key: Array, spec: EnvSpec) -> LastBatch:
         obs, action, number = (jnp.zeros((batch_size, *n)) for n in ((spec.obs_dim,), (spec.action_dim,), ()))
@@ -68,3 +76,66 @@ def make_counting_of(settings: Any, horizon: int) -> Decomposer:
 def make_remembering_of(settings: Any) -> Agent:
     """`make_remembering` in the place of an agent."""
     return make_remembering(settings.batch_size)
+
+
+def make_counting_agent(settings: Any) -> Agent:
+    """Its policy stays as it is, and counts the updates it was given."""
+    return Agent(
+        init=lambda key, spec: Acting(mlp_init(key, (spec.obs_dim, 2 * spec.action_dim)), jnp.zeros(())),
+        noise=lambda key, batch: jnp.zeros(()),
+        update=lambda state, batch, noise, number: (
+            state._replace(exploration=state.exploration + 1.0),
+            {"q_value": batch.reward.mean()},
+        ),
+        policy=lambda state: state,
+        acting=acting.TANH_GAUSSIAN,
+    )
+
+
+class Factor(NamedTuple):
+    factor: Array  # []
+
+
+def read_off(factor: float) -> Decomposer:
+    """Knows the reward of ToyPlain-v0: an entry of the observation that a step leads to, times a factor."""
+    return Decomposer(
+        init=lambda key, spec: Factor(jnp.full((), factor)),
+        ingest=lambda state, store, block: state,
+        reward=lambda state, steps: steps.next_obs[..., 0] * state.factor,
+        scale=lambda state: jnp.ones(()),
+        saved=Factor._fields,
+        needs_next_obs=True,
+    )
+
+
+def make_true_rewards(settings: Any, horizon: int) -> Decomposer:
+    return read_off(1.0)
+
+
+def make_rewards_a_thousandth_larger(settings: Any, horizon: int) -> Decomposer:
+    return read_off(1.001)
+
+
+def make_dense_in_disguise(settings: Any, horizon: int) -> Decomposer:
+    """Wants the hidden rewards, whatever the name it goes by."""
+    return make_dense(DenseConfig(return_scale=1.0), horizon)
+
+
+@dataclass(frozen=True)
+class ToySettings:
+    """A method as somebody outside of the package would add it."""
+
+    name: MethodName = "toy"
+    """How returns are decomposed."""
+    factor: Positive = 1.0
+    """What rewards are multiplied by."""
+    updates: ClassVar[int] = 0
+    every: ClassVar[int] = 1
+
+    def cost(self, horizon: int) -> UpdateCost:
+        """There are no updates."""
+        return NO_UPDATES
+
+
+def make_toy(settings: ToySettings, horizon: int) -> Decomposer:
+    return read_off(settings.factor)
