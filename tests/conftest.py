@@ -48,9 +48,8 @@ os.environ |= {
 
 def pytest_configure(config: pytest.Config) -> None:
     """Entries of programs that no test compiles any more are never read again: start anew when they are too many."""
-    if not hasattr(config, "workerinput") and CACHE.exists():
-        if sum(entry.stat().st_size for entry in CACHE.rglob("*")) > MOST_BYTES:
-            shutil.rmtree(CACHE)
+    if not hasattr(config, "workerinput") and sum(entry.stat().st_size for entry in CACHE.rglob("*")) > MOST_BYTES:
+        shutil.rmtree(CACHE)
 
 
 @pytest.fixture

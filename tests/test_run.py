@@ -20,8 +20,8 @@ TINY: dict[str, Any] = {
     "workers": 0,
     "chunk_steps": 20,
     "warmup_steps": 40,
-    "decomposer": {"hidden": 4, "segments_per_episode": 2},
-    "learner": {"hidden": 4, "batch_size": 8},
+    "method": {"name": "diaster", "hidden": 4, "segments_per_episode": 2},
+    "agent": {"name": "ddpg", "hidden": 4, "batch_size": 8},
     "evaluation": {"every": 60, "episodes": 1},
 }
 
@@ -87,27 +87,27 @@ def test_nets_of_another_run_are_refused(run: diaster.Run, tmp_path: Path, file:
 def test_a_step_reward_needs_no_more_than_the_step_where_the_method_says_so(run: diaster.Run) -> None:
     raw, _ = gym.make("ToyDict-v0").reset(seed=0)
     action = np.zeros(2)
-    alone, beside = run.step_reward(raw, action, seed=8), run.step_reward(raw, action, next_obs=raw, seed=8)
-    assert alone.shape == () and alone == beside
+    alone, led_to = run.step_reward(raw, action, seed=8), run.step_reward(raw, action, next_obs=raw, seed=8)
+    assert alone.shape == () and alone == led_to
     assert alone != run.step_reward(raw, action, seed=3)
 
 
 WITHOUT_A_STEP_REWARD = {
-    "difference": {"decomposer": {**TINY["decomposer"], "reward_source": "difference"}},
-    "uniform": {"method": "uniform", "decomposer": {}},
+    "difference": {"method": {**TINY["method"], "reward_source": "difference"}},
+    "uniform": {"method": "uniform"},
 }
 
 
 @pytest.mark.parametrize("name", WITHOUT_A_STEP_REWARD)
 def test_step_rewards_that_depend_on_more_than_the_step_are_refused(tmp_path: Path, name: str) -> None:
-    run = diaster.train("Toy-v0", out=tmp_path / "run", agent="ddpg", **{**TINY, **WITHOUT_A_STEP_REWARD[name]})
-    with pytest.raises(diaster.DiasterError, match=rf"rewards of this run \({run.config.method}\) depend on more"):
+    run = diaster.train("Toy-v0", out=tmp_path / "run", **{**TINY, **WITHOUT_A_STEP_REWARD[name]})
+    with pytest.raises(diaster.DiasterError, match=rf"rewards of this run \({run.config.method.name}\) depend on more"):
         run.step_reward(np.zeros(3), np.zeros(2))
 
 
 def test_a_step_reward_that_looks_ahead_asks_for_the_next_observation(tmp_path: Path) -> None:
-    settings = {**TINY, "method": "rrd", "decomposer": {"hidden": 4, "subset": 4}}
-    run = diaster.train("Toy-v0", out=tmp_path / "run", agent="ddpg", **settings)
+    settings = {**TINY, "method": {"name": "rrd", "hidden": 4, "subset": 4}}
+    run = diaster.train("Toy-v0", out=tmp_path / "run", **settings)
     obs, action = np.zeros((5, 3)), np.zeros((5, 2))
     with pytest.raises(diaster.DiasterError, match=r"'rrd' looks at what a step led to; give next_obs"):
         run.step_reward(obs, action)
@@ -118,7 +118,9 @@ def test_a_step_reward_that_looks_ahead_asks_for_the_next_observation(tmp_path: 
 
 
 def test_a_run_with_discrete_actions_speaks_the_environments_numbers(tmp_path: Path) -> None:
-    run = diaster.train("ToyDiscreteFrom5-v0", out=tmp_path / "run", agent="dqn", **TINY)
+    run = diaster.train(
+        "ToyDiscreteFrom5-v0", out=tmp_path / "run", **{**TINY, "agent": {"name": "dqn", "hidden": 4, "batch_size": 8}}
+    )
     loaded = diaster.load(run.path)
     action = loaded.policy()(np.zeros(3))
     assert int(action) in (5, 6, 7)

@@ -100,7 +100,7 @@ def test_dense_learns_from_the_hidden_rewards_divided_by_the_setting_also_after_
         learner.store_episodes([[episode_of(len(r), float(r.sum()), r) for r in of_seed] for of_seed in hidden])
         for seed in range(2):
             end = int(learner.store.next_step[seed])
-            labels = np.asarray(learner.labels)[seed][np.arange(end - 4, end) % 20]
+            labels = np.asarray(learner.labels.values)[seed][np.arange(end - 4, end) % 20]
             np.testing.assert_array_equal(labels, np.concatenate(hidden[seed]) / np.float32(4.0))
     assert end > 20
 
@@ -119,13 +119,13 @@ def test_dense_has_no_reward_to_give_to_steps_and_shows_the_hidden_ones_of_episo
 def collected(monkeypatch: pytest.MonkeyPatch) -> list[Episode]:
     """What the learner is handed from now on."""
     handed: list[Episode] = []
-    ingest = Learner.ingest
+    store_episodes = Learner.store_episodes
 
-    def watched(self: Learner, episodes: Any, prepared: Any = None) -> None:
+    def watched(self: Learner, episodes: Any) -> None:
         handed.extend(episode for of_seed in episodes for episode in of_seed)
-        ingest(self, episodes, prepared)
+        store_episodes(self, episodes)
 
-    monkeypatch.setattr(Learner, "ingest", watched)
+    monkeypatch.setattr(Learner, "store_episodes", watched)
     return handed
 
 

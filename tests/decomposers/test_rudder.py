@@ -320,8 +320,8 @@ def stored_sums(learner: Learner, episodes: list[list[Episode]]) -> list[np.ndar
     for seed, of_seed in enumerate(episodes):
         lengths = [episode.length for episode in of_seed]
         end = int(learner.store.next_step[seed])
-        place = np.arange(end - sum(lengths), end) % learner.labels.shape[1]
-        labels = np.asarray(learner.labels, np.float64)[seed][place]
+        place = np.arange(end - sum(lengths), end) % learner.labels.values.shape[1]
+        labels = np.asarray(learner.labels.values, np.float64)[seed][place]
         scale = float(make().scale(learner.decomposer_state(seed)))
         sums.append(np.array([part.sum() for part in np.split(labels, np.cumsum(lengths)[:-1])]) * scale)
     return sums
@@ -356,9 +356,9 @@ def test_labels_of_the_learner_sum_to_the_return_of_every_episode_also_after_the
         rewards = model.of_episodes(learner.decomposer_state(seed), seen)
         np.testing.assert_allclose([reward.sum() for reward in rewards], expected, rtol=1e-5, atol=1e-4)
         end = int(learner.store.next_step[seed])
-        place = np.arange(end - sum(map(len, rewards)), end) % learner.labels.shape[1]
+        place = np.arange(end - sum(map(len, rewards)), end) % learner.labels.values.shape[1]
         scale = float(make().scale(learner.decomposer_state(seed)))
-        labels = np.asarray(learner.labels)[seed][place] * scale
+        labels = np.asarray(learner.labels.values)[seed][place] * scale
         np.testing.assert_allclose(labels, np.concatenate(rewards), atol=1e-3)
 
 

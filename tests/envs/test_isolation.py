@@ -11,8 +11,8 @@ import toy_envs
 
 from diaster.actors.acting import TANH_GAUSSIAN
 from diaster.actors.collector import Collector
+from diaster.actors.placement import Placement, make_collectors
 from diaster.actors.rollout import Handling
-from diaster.actors.workers import Place, make_collectors
 from diaster.envs.isolation import IsolatedEnv
 from diaster.envs.making import describe_env, gym_spec, make_env
 from diaster.errors import DiasterError
@@ -94,10 +94,10 @@ def test_an_environment_that_cannot_be_made_is_no_fault_to_be_survived() -> None
 def test_fleets_of_isolated_environments_collect_the_same_episodes(workers: int) -> None:
     spec, answers = spec_of("Toy-v0"), []
     for handling in (Handling(), Handling(isolate=True)):
-        fleet = make_collectors(Place(spec, TANH_GAUSSIAN, (0, 4), IMPORTS, workers, handling))
+        fleet = make_collectors(Placement(spec, TANH_GAUSSIAN, (0, 4), IMPORTS, workers, handling))
         try:
-            fleet.start(lambda: [None, None], 0, 25)
-            answers.append([episode.obs.tobytes() for of_seed in fleet.finish() for episode in of_seed])
+            collected = fleet.collect([None, None], 0, 25)
+            answers.append([episode.obs.tobytes() for of_seed in collected for episode in of_seed])
         finally:
             fleet.close()
     assert len(answers[0]) == 4 and answers[0] == answers[1]
@@ -105,4 +105,4 @@ def test_fleets_of_isolated_environments_collect_the_same_episodes(workers: int)
 
 def test_an_environment_that_no_other_process_can_make_is_refused() -> None:
     with pytest.raises(DiasterError, match="--isolate-envs"):
-        make_collectors(Place(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, (0,), (), 0, Handling(isolate=True)))
+        make_collectors(Placement(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, (0,), (), 0, Handling(isolate=True)))

@@ -152,7 +152,7 @@ def test_rewards_are_made_of_whole_episodes_along_time_and_come_in_the_units_of_
     def label(state, steps):  # flat tyres so far, from those of each leg; and the return
         return jnp.cumsum(steps.obs[..., 5], axis=0) + steps.episode_return / state
 
-    counting = Decomposer(None, None, None, scale=lambda state: state, label=label)
+    counting = Decomposer(None, None, None, scale=lambda state: state, saved=(), label=label)
     trips = some_trips(6)
     rewards = wr.redistribute(counting, 2.0, *wr.both_episodes(trips))
     for decision in (LEAVE, REPAIR):
@@ -167,6 +167,7 @@ def test_the_decomposer_is_given_the_episodes_that_were_played():
         ingest=lambda state, store, block: (state[0], block),
         reward=None,
         scale=None,
+        saved=(),
         draw=lambda state, store, key: store.n_episodes,
         update=lambda state, batch: ((state[0] + batch, state[1]), {}),
     )

@@ -71,7 +71,7 @@ def test_rows_cut_in_two_ways_together_are_those_cut_in_each_way_and_the_gradien
         return (states**2).sum(), (states, gru.gru_scan(cell, inputs, other))
 
     def together(cell, inputs):
-        states, others = gru.gru_scan_beside(cell, inputs, start, other)
+        states, others = gru.gru_scan_two_ways(cell, inputs, start, other)
         return (states**2).sum() + others.sum(), (states, others)
 
     found, expected = (

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax import jit
 
+from diaster.errors import DiasterError
 from diaster.nn import gru, gru_kernels, nets
 from diaster.nn.gru_kernels import Blocks, Kernels
 
@@ -22,7 +23,7 @@ EXACT = COARSE._replace(operand="float32", kept="float32")
 
 
 def compilers_own(cell, inputs, start):
-    return gru.gru_scan_beside(cell, inputs, start[:, 0], start[:, 1])
+    return gru.gru_scan_two_ways(cell, inputs, start[:, 0], start[:, 1])
 
 
 def kernels(how):
@@ -126,21 +127,24 @@ def forms(hidden: int = HIDDEN, rows: int = ROWS, n_steps: int = STEPS):
     return cell, jax.ShapeDtypeStruct((n_steps, WAYS, rows), bool)
 
 
-def test_they_are_for_gpus_alone():
-    assert gru_kernels.kernels_for(*forms(256, 64)) is None
+def refusal(*given):
+    with pytest.raises(
+        DiasterError, match=r"precision=bfloat16 cannot be had here .* use --method.precision float32"
+    ) as caught:
+        gru_kernels.kernels_for(*given)
+    return str(caught.value)
 
 
-def test_they_are_for_a_gpu_that_can_compile_them(monkeypatch):
+def test_a_device_that_cannot_have_them_is_refused_with_a_sentence(monkeypatch):
+    assert "learning runs on the cpu" in refusal(*forms(256, 64))
     monkeypatch.setattr(jax, "devices", lambda: [Gpu()])
-    # This "GPU" can compile what is interpreted, and nothing else.
-    with pytest.warns(UserWarning, match=r"cannot be compiled for 'a GPU' \(.*own loop, in 32 bits"):
-        assert gru_kernels.kernels_for(*forms(256, 64)) is None
+    assert "Only interpret mode" in refusal(*forms(256, 64))  # this "GPU" can compile what is interpreted, and no more
     monkeypatch.setattr(gru_kernels, "Kernels", lambda: COARSE)
     assert gru_kernels.kernels_for(*forms()) == COARSE
-    assert gru_kernels.kernels_for(*forms(rows=ROWS + 8)) is None  # which do not fit
+    assert "no whole blocks" in refusal(*forms(rows=ROWS + 8))
 
 
-def test_long_rows_are_walked_by_them_where_there_are_any_and_short_ones_never(monkeypatch):
+def test_long_rows_are_walked_by_them_where_bfloat16_is_asked_for_and_short_ones_never(monkeypatch):
     walked = []
 
     def states_by_kernels(cell, inputs, start, how):
@@ -148,12 +152,13 @@ def test_long_rows_are_walked_by_them_where_there_are_any_and_short_ones_never(m
         return tuple(jnp.zeros((*inputs.shape[:2], HIDDEN)) for _ in range(start.shape[1]))
 
     monkeypatch.setattr(gru, "gru_states", states_by_kernels)
-    for how in (None, COARSE):
-        monkeypatch.setattr(gru, "kernels_for", lambda cell, start, how=how: how)
+    monkeypatch.setattr(gru, "kernels_for", lambda cell, start: COARSE)
+    for precision in ("float32", "bfloat16"):
         for n_steps in (gru.SHORT_ROW, gru.SHORT_ROW + 1):
             cell, start = forms(n_steps=n_steps)
             inputs = jax.ShapeDtypeStruct((n_steps, ROWS, INPUTS), jnp.float32)
-            jax.eval_shape(lambda *args: gru.gru_scan(args[0], args[1], args[2][:, 0]), cell, inputs, start)
+            scan = partial(gru.gru_scan, precision=precision)
+            jax.eval_shape(lambda *args, scan=scan: scan(args[0], args[1], args[2][:, 0]), cell, inputs, start)
     assert walked == [(COARSE, (gru.SHORT_ROW + 1, 1, ROWS))]
 
 

@@ -32,7 +32,7 @@ def test_a_perceptron_on_two_batches_together_is_itself_and_its_gradient_is_of_t
         return (y**2).sum(), (y, nets.mlp(layers, other))
 
     def together(layers, x):
-        y, others = nets.mlp_beside(layers, x, other)
+        y, others = nets.mlp_two_batches(layers, x, other)
         return (y**2).sum() + others.sum(), (y, others)
 
     found, expected = (

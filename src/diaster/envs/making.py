@@ -39,6 +39,7 @@ class EpisodicReward(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._sum = 0.0
+        self._is_second = _is_episodic(env)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._sum = 0.0
@@ -46,6 +47,8 @@ class EpisodicReward(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
+        if self._is_second:  # a wrapper of this kind inside has done it
+            return obs, reward, terminated, truncated, info
         if not isinstance(reward, float):  # np.float64 is one
             array = np.asarray(reward)
             if array.size != 1:
