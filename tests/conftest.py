@@ -37,6 +37,8 @@ def extended(name: str, separator: str, *parts: str) -> str:
 
 
 os.environ |= {
+    # Each process has a core: threads of linear algebra that wait for each other cost more than they gain.
+    **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     "XLA_FLAGS": extended("XLA_FLAGS", " ", *FLAGS),
     "XDG_CACHE_HOME": str(CACHE),  # Matplotlib's fonts are there too
     "JAX_COMPILATION_CACHE_DIR": str(CACHE / "jax"),

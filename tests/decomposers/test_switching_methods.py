@@ -75,15 +75,15 @@ def test_rewards_a_thousandth_larger_train_another_policy(
 def train_and_count(method: str, out: Path) -> tuple[Run, list[list[Episode]], list[float]]:
     """A run in which nothing is learnt: the run, all its episodes and the policy updates of each seed."""
     collected: list[list[Episode]] = [[] for _ in SMALL["seeds"]]
-    ingest = Learner.ingest
+    store_episodes = Learner.store_episodes
 
-    def watched(self: Learner, episodes: Any, prepared: Any = None) -> None:
+    def watched(self: Learner, episodes: Any) -> None:
         for of_seed, new in zip(collected, episodes, strict=True):
             of_seed.extend(new)
-        ingest(self, episodes, prepared)
+        store_episodes(self, episodes)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Learner, "ingest", watched)
+        patch.setattr(Learner, "store_episodes", watched)
         patch.setitem(AGENTS, "sac", AGENTS["sac"]._replace(continuous="toy_methods:make_counting_agent"))
         run = train(method, out)
     return run, collected, read_tensors(run.path / POLICY)["exploration"].tolist()

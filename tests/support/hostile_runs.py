@@ -28,7 +28,7 @@ from diaster.config import AGENTS, METHODS, EvaluationConfig, ReplayConfig, RunC
 from diaster.decomposers import make_decomposer
 from diaster.envs.making import describe_env, make_env
 from diaster.errors import DiasterError
-from diaster.nn.trees import is_recorded, leaf_names
+from diaster.nn.trees import leaf_names
 from diaster.rundir.records import (
     CONFIG,
     DECOMPOSER,
@@ -95,11 +95,10 @@ def write_run(path: Path) -> None:
     (path / CONFIG).write_text(write_toml(config), encoding="utf-8")
     (path / METADATA).write_text(json.dumps({"device": "cpu", "cores": 2, "wall_seconds": 1.5, "versions": {}}))
     (path / PROGRESS).write_text(progress_csv(rows), encoding="utf-8")
-    for file, tree in ((POLICY, policy), (DECOMPOSER, state)):
+    for file, tree, fields in ((POLICY, policy, None), (DECOMPOSER, state, decomposer.saved)):
         arrays = {
             name: random.uniform(0.1, 0.5, (len(SEEDS), *leaf.shape)).astype(leaf.dtype)
-            for name, leaf in leaf_names(tree)
-            if is_recorded(name)
+            for name, leaf in leaf_names(tree, fields)
         }
         (path / file).write_bytes(safetensors.numpy.save(arrays))
     (path / DONE).touch()

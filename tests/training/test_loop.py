@@ -193,8 +193,7 @@ def test_one_program_per_number_of_updates_is_compiled(tmp_path: Path, monkeypat
 
 def test_a_poor_fit_late_in_a_run_is_warned_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # The first update would be at step 1000.
-    method = {"name": "rrd", "hidden": 4, "subset": 4, "updates": 1, "every": 1000}
-    train(tmp_path / "run", steps=400, method=method, agent="ddpg")
+    train(tmp_path / "run", steps=400, method={"updates": 1, "every": 1000}, agent="ddpg")
     assert capsys.readouterr().err.count("explain little of the returns") == 1
 
 

@@ -15,8 +15,10 @@ from diaster.config import build_config
 from diaster.errors import DiasterError, Stopped
 from diaster.learning.learner import Learner
 from diaster.rundir.checkpoint import DIRECTORY, generations
-from diaster.rundir.checkpoint.manifest import checksum
+from diaster.rundir.checkpoint.manifest import checksum, from_json
+from diaster.rundir.records import read_config
 from diaster.training.progress import Silent
+from diaster.training.state import checked_facts
 from diaster.training.train import resume_training, run_training
 
 
@@ -54,7 +56,7 @@ WRONG: dict[str, list[Any]] = {
     "recent_returns": [[[]], [["x"], []], [["nan"], []], [1, 2]],
     "evaluations": [-1, 1.0, "1", 10**30],
     "held_out_stride": [0, -2, "1", None],
-    "n_metrics": [-1, 10**10, "2", 0],
+    "n_metrics": [-1, 10**10, "2"],
     "rows": [[{}], [7], {"a": 1}, [{"step": 1}], "rows"],
     "decomposer_updates": [-(10**9), 1.5, None],
     "agent_updates": [-1, "1"],
@@ -64,19 +66,22 @@ WRONG: dict[str, list[Any]] = {
 }
 
 
-def test_a_fact_that_no_run_can_have_is_a_sentence(half: Path) -> None:
-    before = {path.name: path.read_text() for path in (half / DIRECTORY).glob("manifest-*")}
+def test_a_fact_that_no_run_can_have_is_refused(stopped: Path) -> None:
+    config = read_config(stopped)
+    manifest = stopped / DIRECTORY / f"manifest-{generations(stopped / DIRECTORY)[0]}.json"
+    facts = from_json(json.loads(manifest.read_text())["body"]["facts"])
+    assert checked_facts(facts, config)._asdict() == facts
     for name, values in WRONG.items():
         for value in values:
-            change_facts(half, lambda facts, name=name, value=value: facts.__setitem__(name, value))
-            with pytest.raises(DiasterError) as caught:
-                resume_training(half, Silent())
-            assert "damaged" in str(caught.value), (name, value)
-            for file, text in before.items():
-                (half / DIRECTORY / file).write_text(text)
+            with pytest.raises((ValueError, TypeError)):
+                checked_facts({**facts, name: from_json(value)}, config)
+                pytest.fail(f"{name} = {value!r} was taken")
 
 
-def test_facts_that_are_missing_or_of_no_run_are_a_sentence(half: Path) -> None:
+def test_facts_that_are_wrong_missing_or_of_no_run_are_a_sentence(half: Path) -> None:
+    change_facts(half, lambda facts: facts.update(episodes=[]))
+    with pytest.raises(DiasterError, match="damaged"):
+        resume_training(half, Silent())
     change_facts(half, lambda facts: facts.pop("chunk"))
     with pytest.raises(DiasterError, match="damaged"):
         resume_training(half, Silent())

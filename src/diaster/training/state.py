@@ -87,7 +87,7 @@ def unpack_state(
     """
     n_seeds = len(config.seeds)
     try:
-        facts = _checked(checkpoint.facts, config)
+        facts = checked_facts(checkpoint.facts, config)
         arrays = dict(checkpoint.arrays)
         metrics = _metrics(arrays, facts.n_metrics, n_seeds)
         collectors = [_collector(arrays, position, counts) for position, counts in enumerate(facts.collectors)]
@@ -109,7 +109,7 @@ def unpack_state(
     return RunState(facts, LearnerSnapshot(arrays, nets, list(facts.divergences), facts.label_age), metrics, collectors)
 
 
-def _checked(given: Mapping[str, Any], config: RunConfig) -> RunFacts:
+def checked_facts(given: Mapping[str, Any], config: RunConfig) -> RunFacts:
     """The facts, each of its kind and within its range; ValueError or TypeError where one is not."""
     n_seeds, n_envs = len(config.seeds), len(config.seeds) * config.envs
     if set(given) != set(RunFacts._fields):
