@@ -27,7 +27,7 @@ check: venv ## every check, the quick ones first: format, lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 venv: $(VENV)/.installed ## make .venv and install the package in it, ready to edit
 

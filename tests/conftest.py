@@ -54,6 +54,13 @@ def pytest_configure(config: pytest.Config) -> None:
         shutil.rmtree(CACHE)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first, so that no process is left alone with it in the end."""
+    first = ("training", "learning", "test_run.py", "agents", "decomposers")
+    folders = {item: item.path.relative_to(SUPPORT.parent).parts[0] for item in items}
+    items.sort(key=lambda item: first.index(folders[item]) if folders[item] in first else len(first))
+
+
 @pytest.fixture
 def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """A fresh interpreter, in a folder of its own, that finds this package and the toy environments."""
