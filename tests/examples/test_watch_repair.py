@@ -1,4 +1,4 @@
-"""The watch-repair example: its environment, its learner, its criterion, and the command."""
+"""The watch-repair example: its environment, its agent, its criterion, and the command."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_observations_show_brand_decision_flat_tyres_and_time():
         assert abs(workshop - wr.WORKSHOP_MEAN[flags[0].argmax()]) < 5 * wr.WORKSHOP_STD
 
 
-# --- the learner ----------------------------------------------------------------------------------------------
+# --- the agent ------------------------------------------------------------------------------------------------
 
 
 def plain_q_learning(trips, coins, rate: float, coarse: bool):
@@ -130,7 +130,7 @@ def plain_q_learning(trips, coins, rate: float, coarse: bool):
 
 
 @pytest.mark.parametrize("coarse", [False, True])
-def test_the_learner_is_plain_q_learning_on_the_state(coarse):
+def test_the_agent_is_plain_q_learning_on_the_state(coarse):
     n, rate = 2000, 0.9  # a high rate, so that the profit comes all the way back
     trips, random = some_trips(n), np.random.default_rng(1)
     coins = wr.Coins(random.random(n) < 0.3, random.integers(2, size=n))
@@ -167,6 +167,7 @@ def test_the_decomposer_is_given_the_episodes_that_were_played():
         ingest=lambda state, store, block: (state[0], block),
         reward=None,
         scale=None,
+        saved=(),
         draw=lambda state, store, key: store.n_episodes,
         update=lambda state, batch: ((state[0] + batch, state[1]), {}),
     )
@@ -249,7 +250,7 @@ def test_quick_runs_from_end_to_end(tmp_path, capsys, monkeypatch):
     assert wr.main(["--quick", "--seeds", "1", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert [line.split(" | ")[0] for line in printed.splitlines() if line.startswith("| ")] == [
-        "| learner",
+        "| method",
         "| Diaster",
         "| RUDDER",
         "| TD",
