@@ -43,14 +43,14 @@ format: venv ## format the code and mend what the linter can mend
 	$(BIN)/ruff check --fix .
 
 browser-test: $(BROWSER)/.installed ## the report's page in a real browser; needs Chromium, CHROMIUM=... names another one
-	$(BROWSER)/bin/python -m pytest tests/test_report_page_browser.py -rs
+	$(BROWSER)/bin/python -m pytest tests/analysis/test_report_in_a_browser.py -rs
 
 $(BROWSER)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(BROWSER)
 	$(BROWSER)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[browser]'
 	@touch $@
 
-bench: $(BENCH)/.installed ## measure steps per second, beside SBX's SAC (in an environment of its own)
+bench: $(BENCH)/.installed ## measure steps per second, compared with SBX's SAC (in an environment of its own)
 	$(BENCH)/bin/python benchmarks/throughput.py
 
 $(BENCH)/.installed: pyproject.toml constraints.txt
@@ -67,7 +67,7 @@ $(RAY)/.installed: pyproject.toml constraints.txt
 	$(RAY)/bin/python $(PIP_INSTALL) -c constraints.txt -e '.[dev,ray]'
 	@touch $@
 
-peers: $(BENCH)/.installed ## our learners beside SBX's on dense rewards, three seeds (an hour; all cores)
+peers: $(BENCH)/.installed ## our agents compared with SBX's on dense rewards, three seeds (an hour; all cores)
 	$(BENCH)/bin/python benchmarks/peers.py
 
 synthetic: venv ## recover known step rewards from totals alone, default and paper (two minutes)

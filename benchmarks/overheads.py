@@ -17,6 +17,7 @@ from diaster.envs.isolation import IsolatedEnv
 from diaster.envs.making import gym_spec, make_env
 from diaster.training.loop import Trainer
 from diaster.training.progress import Silent
+from diaster.training.schedule import Chunk
 from diaster.training.train import run_training
 
 ENV, STEPS = "Hopper-v5", 3000
@@ -37,8 +38,8 @@ def checkpoint_milliseconds() -> list[float]:
     """How long training waits for each checkpoint of a short run."""
     took, write = [], Trainer._write_checkpoint
 
-    def timed(self: Trainer, chunk: int) -> None:
-        self._learner.snapshot()  # the learning under way has to end in any case before there are policies again
+    def timed(self: Trainer, chunk: Chunk) -> None:
+        self._learner.snapshot()  # waits for the learning that runs, as the next chunk would without a checkpoint
         start = time.perf_counter()
         write(self, chunk)
         took.append((time.perf_counter() - start) * 1e3)
@@ -55,7 +56,7 @@ def main() -> None:
     print(f"a step of {ENV}: {microseconds_per_step(make_env(ENV, 1000)):.0f} µs")
     print(f"the same in a process of its own: {microseconds_per_step(isolated):.0f} µs")
     took = checkpoint_milliseconds()
-    # One falls on an evaluation under way, which it waits for.
+    # Some fall on an evaluation that runs, which a checkpoint waits for.
     print(f"training waits for a checkpoint: median {np.median(took):.1f} ms, most {max(took):.1f} ms, of {len(took)}")
 
 

@@ -1,4 +1,4 @@
-"""Our learners beside those of SBX on dense rewards: same steps, same hyper-parameters, several seeds.
+"""Our agents compared with those of SBX on dense rewards: same steps, same hyper-parameters, several seeds.
 
     make peers                                          # all pairs, three seeds (long; uses all cores)
     python benchmarks/peers.py --only dqn --jobs 3      # one pair, three processes at a time
@@ -22,7 +22,7 @@ import numpy as np
 
 
 class Pair(NamedTuple):
-    """One learner, on one environment, in both libraries."""
+    """One agent, on one environment, in both libraries."""
 
     env: str
     flags: str  # ours
@@ -72,7 +72,7 @@ print(json.dumps(float(mean)))
 
 
 def run_peer(pair: Pair, steps: int, seed: int) -> float:
-    """The return of SBX's learner after so many steps."""
+    """The return of SBX's agent after n steps."""
     script = PEER.replace("MODEL", pair.peer.format("'MlpPolicy', env, seed=seed"))
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     arguments = [pair.env, str(steps), str(seed), str(EVALUATION_EPISODES)]
@@ -85,7 +85,7 @@ def run_peer(pair: Pair, steps: int, seed: int) -> float:
 
 
 def run_ours(name: str, pair: Pair, steps: int, seeds: int, out: Path) -> list[float]:
-    """The returns of our learner, one per seed, on the hidden rewards."""
+    """The returns of our agent, one per seed, on the hidden rewards."""
     if not (out / "DONE").exists():
         warm_up = min({"HalfCheetah-v5": 5000, "CartPole-v1": 1000}[pair.env], steps // 2)
         flags = (
@@ -127,7 +127,7 @@ def main() -> None:
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         our_returns = {name: pool.submit(ours, name) for name in chosen}
         peer_returns = {name: [pool.submit(peer, name, seed) for seed in range(arguments.seeds)] for name in chosen}
-        print("| learner | environment | steps | ours, mean ± standard error | SBX | ratio |")
+        print("| agent | environment | steps | ours, mean ± standard error | SBX | ratio |")
         print("|---|---|---|---|---|---|")
         for name in chosen:
             both = [np.array(our_returns[name].result()), np.array([item.result() for item in peer_returns[name]])]

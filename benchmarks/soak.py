@@ -1,11 +1,11 @@
 """Kill runs at random moments, resume them, and compare every byte with a run that was never interrupted.
 
-    make soak                                  # every method, every learner; at most ten minutes
+    make soak                                  # every method, every agent; at most ten minutes
     python benchmarks/soak.py --kills 5 --only rrd
 
-Each case trains once in peace. Then it is started again, killed with `kill -9` after a random time or, every other
-time, in the middle of writing a checkpoint, and resumed, until it has been killed often enough and may end. Exit code 1
-if a single byte of progress.csv, policy.safetensors or decomposer.safetensors differs.
+Each case trains once, uninterrupted. Then it is started again, killed with `kill -9` after a random time or, every
+other time, in the middle of writing a checkpoint, and resumed, until it has been killed often enough and may end. Exit
+code 1 if a single byte of progress.csv, policy.safetensors or decomposer.safetensors differs.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def is_moment(run: Path, deadline: float, while_writing: bool) -> bool:
 
 
 def kill(process: subprocess.Popen[bytes], run: Path, seconds: float, while_writing: bool) -> bool:
-    """Kill it after so many seconds, or when a file of a checkpoint is half written then. False: it was faster."""
+    """Kill it after some seconds, or when a file of a checkpoint is half written then. False: it ended before."""
     deadline = time.monotonic() + seconds
     while process.poll() is None:
         if is_moment(run, deadline, while_writing):
@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--only", help="cases whose name holds this")
     arguments = parser.parse_args()
     start, chance, good = time.monotonic(), random.Random(arguments.seed), True
-    print("| method, learner           | kills | while writing | bytes     |\n|---|---|---|---|", flush=True)
+    print("| method, agent            | kills | while writing | bytes     |\n|---|---|---|---|", flush=True)
     for name, flags in CASES.items():
         if arguments.only and arguments.only not in name:
             continue

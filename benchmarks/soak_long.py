@@ -3,7 +3,7 @@
     make soak-long                                      # about an hour on 2 cores; root, for the small file system
     python benchmarks/soak_long.py --minutes 10
 
-Two runs of the same settings train side by side. One is left in peace: its memory has to stay flat for as long as it
+Two runs of the same settings train concurrently. One is uninterrupted: its memory has to stay flat for as long as it
 lives. The other has its run directory on a small tmpfs that is full now and then, and is killed with `kill -9` at
 random moments, every other time when a file of a checkpoint is half written, and resumed until it ends. Both step
 environments that raise, die, hang and return NaN (flaky.py), in processes of their own. In the end all bytes have to be
@@ -33,10 +33,10 @@ import flaky
 from soak import diaster, finish, how_to_go_on, is_moment, same_results
 
 from diaster import cli
-from diaster.training import progress as report
+from diaster.training import progress as reporters
 from diaster.types import Stream, reset_seed
 
-STEPS_PER_MINUTE = 50_000  # of a run, beside the other one, on 2 cores with nothing else
+STEPS_PER_MINUTE = 50_000  # of each of the two runs, on 2 cores with nothing else
 CHUNK, INTERVAL, CAPACITY, EVALUATE = 100, 2000, 20_000, 2500
 SETTINGS = [
     "Flaky-v0", "--import=flaky", "--isolate-envs", "--step-seconds=10", "--env-retries=10", "--workers=0",
@@ -51,7 +51,7 @@ PARTS, FLAT = 6, 0.05
 MEBI = 2**20
 
 
-class Counting(report.Lines):
+class Counting(reporters.Lines):
     """Says where the run begins, and after each chunk where it stands, in a file that outlives the process."""
 
     def __init__(self, file: Path) -> None:
@@ -62,7 +62,7 @@ class Counting(report.Lines):
         super().start(config, spec, step)
         self._file.write(f"{step}\n")
 
-    def advance(self, progress: report.Progress) -> None:
+    def advance(self, progress: reporters.Progress) -> None:
         super().advance(progress)
         self._file.write(f"{progress.step}\n")
 
@@ -195,14 +195,14 @@ class Soak:
         self._folder, self._chance = folder, random.Random(seed)
         self.whole, self.half = folder / "whole", disk / "half"
         self._arguments = ["train", *SETTINGS, f"--steps={steps}"]
-        self.in_peace = Life(folder, 0, [*self._arguments, "--out", str(self.whole)])
+        self.uninterrupted = Life(folder, 0, [*self._arguments, "--out", str(self.whole)])
         self.lives: list[Life] = []
         self.repeated: list[int] = []  # steps, of every resumption
         self.kills = self.in_writing = self.refused = self.orphans = self.too_many = 0
         self._reached = self._lost = 0  # of the lives since the last checkpoint that was taken up
 
     def run(self, seconds: float, pressure: Pressure | None) -> None:
-        """Kill and resume until both have ended; after so many seconds they are left alone."""
+        """Kill and resume until both have ended; after these seconds they are left alone."""
         end = time.monotonic() + seconds
         while not (self.half / "DONE").exists():
             life = Life(self._folder, len(self.lives) + 1, how_to_go_on(self.half, self._arguments))
@@ -211,7 +211,7 @@ class Soak:
             limits = (180.0, 300.0) if self._chance.random() < 0.25 else (3.0, 60.0)
             deadline, while_writing = time.monotonic() + self._chance.uniform(*limits), self.kills % 2 == 1
             while not life.is_over():
-                self.in_peace.is_over()
+                self.uninterrupted.is_over()
                 now = time.monotonic()
                 if now < end and is_moment(self.half, deadline, while_writing):
                     self.orphans += life.kill()
@@ -221,14 +221,14 @@ class Soak:
                     pressure.end()
                 time.sleep(0.05 if now < deadline else 0.0005)
             self._note_end(life, pressure)
-        while not self.in_peace.is_over():
+        while not self.uninterrupted.is_over():
             time.sleep(0.1)
-        if self.in_peace.process.returncode:
-            sys.exit(f"exit code {self.in_peace.process.returncode}: {self.in_peace.log}")
+        if self.uninterrupted.process.returncode:
+            sys.exit(f"exit code {self.uninterrupted.process.returncode}: {self.uninterrupted.log}")
 
     def end(self) -> None:
         """Leave no process behind, whatever happened."""
-        for life in (self.in_peace, *self.lives):
+        for life in (self.uninterrupted, *self.lives):
             life.process.kill()
             life.process.wait()
 
@@ -247,7 +247,7 @@ class Soak:
             sys.exit(f"exit code {code}: {life.log}")
         self.refused += 1  # on a full disk a run can neither begin nor end
         while pressure is not None and pressure.is_full.is_set():
-            self.in_peace.is_over()
+            self.uninterrupted.is_over()
             time.sleep(0.1)
 
 
@@ -298,10 +298,10 @@ def say_what_differs(whole: Path, half: Path) -> None:
     for mine, theirs in zip(rows_of(whole), rows_of(half), strict=False):
         differing = [f"{name} {mine[name]} and {theirs[name]}" for name in mine if mine[name] != theirs[name]]
         if differing:
-            print(f"in peace and killed differ first at step {mine['step']}: {', '.join(differing)}")
+            print(f"uninterrupted and killed differ first at step {mine['step']}: {', '.join(differing)}")
             break
     counts = [(rows[-1]["faults"], expected_faults(rows).total()) for rows in map(rows_of, (whole, half))]
-    print("faults, and those to be expected: in peace {} and {}, killed {} and {}".format(*counts[0], *counts[1]))
+    print("faults, and those to be expected: uninterrupted {} and {}, killed {} and {}".format(*counts[0], *counts[1]))
 
 
 def verdict(soak: Soak, steps: int) -> bool:
@@ -317,7 +317,7 @@ def verdict(soak: Soak, steps: int) -> bool:
         "no process was left behind": soak.orphans == 0,
         "every evaluation is in progress.csv once": evaluated == sorted({*range(EVALUATE, steps, EVALUATE), steps}),
         "every fault was counted, and no other": faults == expected.total(),
-        "all bytes are those of the run in peace": same_results(soak.whole, soak.half),
+        "all bytes are those of the uninterrupted run": same_results(soak.whole, soak.half),
     }
     print(f"\nfaults: {faults}; to be expected: {dict(sorted(expected.items()))}")
     for sentence, is_so in held.items():
@@ -336,7 +336,7 @@ def main() -> None:
     parser.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.life is not None:
-        report.make_reporter = lambda: Counting(arguments.life)
+        reporters.make_reporter = lambda: Counting(arguments.life)
         sys.exit(cli.main(arguments.arguments))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # what was begun and mounted is ended
     start, steps = time.monotonic(), arguments.steps or int(STEPS_PER_MINUTE * arguments.minutes)
@@ -354,7 +354,7 @@ def main() -> None:
             soak.end()
             if pressure is not None:
                 pressure.end()
-        lives = [soak.in_peace, *soak.lives]
+        lives = [soak.uninterrupted, *soak.lives]
         repeated = sorted(soak.repeated) or [0]
         print("| what | how often |\n|---|---|")
         print(f"| kills, of them while a checkpoint was written | {soak.kills}, {soak.in_writing} |")
@@ -366,7 +366,9 @@ def main() -> None:
         print(f"| episodes under way that could not be brought back | {moody} |")
         print(f"| steps of a run; repeated in all | {steps:,}; {sum(repeated):,} |")
         print(f"| repeated by a resumption: median, most | {statistics.median(repeated):,.0f}, {repeated[-1]:,} |")
-        flat = table_of_memory({"in peace": soak.in_peace, **{str(n): life for n, life in enumerate(soak.lives, 1)}})
+        flat = table_of_memory(
+            {"uninterrupted": soak.uninterrupted, **{str(n): life for n, life in enumerate(soak.lives, 1)}}
+        )
         good = verdict(soak, steps)
         print(f"{'yes' if flat else 'NO '}  memory was flat within {FLAT:.0%}")
     print(f"{time.monotonic() - start:,.0f} seconds")

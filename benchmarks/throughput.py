@@ -1,4 +1,4 @@
-"""How fast the whole loop is: environment steps per second, beside other libraries' plain SAC in the same run.
+"""How fast the whole loop is: environment steps per second, compared with other libraries' plain SAC.
 
     make bench                                                      # 2 CPU cores: Hopper-v5, one seed, against SBX
     python benchmarks/throughput.py --peers sbx sb3                 # and against Stable-Baselines3
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12_000, help="environment steps per seed and repetition")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--envs", type=int, default=1, help="environments that each seed collects in")
-    parser.add_argument("--peers", nargs="*", choices=PEERS, default=["sbx"], help="only beside one seed")
+    parser.add_argument("--peers", nargs="*", choices=PEERS, default=["sbx"], help="only with one seed")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument(
         "--count-from",

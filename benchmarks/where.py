@@ -2,11 +2,12 @@
 
     python benchmarks/where.py loop --seeds 20 --steps 20000 --count-from 12000      # ms per chunk in each part
     python benchmarks/where.py kernels agent --seeds 5                               # per update, by JAX's profiler
-    python benchmarks/where.py kernels decomposer --preset paper --updates 5
+    python benchmarks/where.py kernels decomposer --preset paper --updates 5 --precision bfloat16
     python benchmarks/where.py collect --env Hopper-v5                               # microseconds per step, untrained
 
-Parts of the loop lie within each other: what waits in one is counted in the one that called it as well. Evaluations
-are recorded by a thread (`record`, `tensors`, `mean_metrics`, `diagnose`), beside all the rest.
+Parts of the loop are nested: what one waits for is counted in its caller as well. What `Trainer._collect` takes beyond
+`start` and `finish` of its fleet is the wait for policies, and so for the learning of the chunk before. Evaluations run
+concurrently; a thread records them (`record`, `mean_metrics`, `diagnose`).
 """
 
 from __future__ import annotations
@@ -25,30 +26,33 @@ import jax
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from diaster.actors import workers
 from diaster.actors.acting import HostParameters
-from diaster.actors.collect import Collector
+from diaster.actors.collector import Collector
+from diaster.actors.fleet import LocalFleet
+from diaster.actors.workers import WorkerFleet
 from diaster.agents import make_agent
 from diaster.config import build_config
 from diaster.decomposers import make_decomposer
 from diaster.envs.making import make_env
 from diaster.learning.learner import Learner
 from diaster.learning.machine import use_compilation_cache
+from diaster.learning.reward_model import RewardModel
+from diaster.rundir.writer import RunWriter
 from diaster.training import evaluations
-from diaster.training import loop as training
 from diaster.training.bench import random_episode
+from diaster.training.loop import Trainer
 from diaster.training.progress import Progress, Silent
+from diaster.training.resolve import resolve
+from diaster.training.train import run_training
 
 PARTS = {
-    training.Trainer: ("_start_evaluation", "_store", "_keep_checkpoint", "_learn", "_report_who_went_back"),
-    evaluations.Evaluations: ("start", "receive", "settle"),
-    Learner: ("prepare", "ingest", "keep", "fit_decomposer", "fit_agent", "send_policies"),
-    workers.WorkerFleet: ("start", "finish"),
-    workers.LocalFleet: ("finish",),
-    workers.Evaluators: ("finish",),
-    evaluations.RewardModel: ("start",),
-    evaluations.RunWriter: ("record",),
-    evaluations.EvaluationUnderWay: ("tensors",),
+    Trainer: ("_learn", "_collect", "_evaluate", "_report", "_store", "_checkpoint"),
+    evaluations.Evaluations: ("start", "advance", "finish"),
+    Learner: ("fit_decomposer", "renew_labels", "fit_agent", "send_policies", "store_episodes", "keep_nets"),
+    WorkerFleet: ("start", "finish"),
+    LocalFleet: ("finish",),
+    RewardModel: ("start",),
+    RunWriter: ("record",),
     evaluations: ("mean_metrics", "diagnose"),
 }  # fmt: skip
 
@@ -94,7 +98,7 @@ def loop(arguments: argparse.Namespace) -> None:
         warmup_steps=1000,
     )
     with tempfile.TemporaryDirectory() as folder:
-        training.run_training(config, Path(folder) / "run", clock)
+        run_training(config, Path(folder) / "run", clock)
     (first, start), (last, end) = clock.marks[0], clock.marks[-1]
     lengths = np.diff([moment for _, moment in clock.marks])
     print(f"{arguments.seeds * (last - first) / (end - start):,.0f} steps/s")
@@ -107,8 +111,16 @@ def loop(arguments: argparse.Namespace) -> None:
 def kernels(arguments: argparse.Namespace) -> None:
     use_compilation_cache()
     length = 1000
-    config, spec = training.resolve(
-        build_config(arguments.preset, env=arguments.env, steps=300_000, seeds=arguments.seeds, horizon=length)
+    settings = {"precision": arguments.precision} if arguments.precision else {}
+    config, spec = resolve(
+        build_config(
+            arguments.preset,
+            env=arguments.env,
+            steps=300_000,
+            seeds=arguments.seeds,
+            horizon=length,
+            method={"name": "diaster", **settings},
+        )
     )
     learner = Learner(
         make_decomposer(config.method, length), make_agent(config.agent, spec), spec, config.seeds, 20 * length,
@@ -116,7 +128,7 @@ def kernels(arguments: argparse.Namespace) -> None:
     )  # fmt: skip
     random = np.random.default_rng(0)
     for _ in range(8):
-        learner.ingest([[random_episode(random, length, spec)] for _ in config.seeds])
+        learner.store_episodes([[random_episode(random, length, spec)] for _ in config.seeds])
     ready, n = np.ones(len(config.seeds), bool), arguments.updates
     fit = learner.fit_agent if arguments.part == "agent" else learner.fit_decomposer
 
@@ -147,14 +159,14 @@ def kernels(arguments: argparse.Namespace) -> None:
 
 def collect(arguments: argparse.Namespace) -> None:
     """A step collected by one process with a policy as it is at first; and with the environment's step as it comes."""
-    config, spec = training.resolve(build_config(env=arguments.env, steps=300_000))
+    config, spec = resolve(build_config(env=arguments.env, steps=300_000))
     agent = make_agent(config.agent, spec)
     layers, exploration = agent.policy(agent.init(jax.random.key(0), spec))
     policy = HostParameters(tuple((np.asarray(w), np.asarray(b)) for w, b in layers), float(exploration))
 
     def plain() -> Any:
         env = make_env(spec.id, spec.horizon)
-        vars(env.unwrapped).pop("step", None)  # what `lean.py` has put there, if anything
+        vars(env.unwrapped).pop("step", None)  # what `envs/planar.py` has put there, if anything
         return env
 
     makers = {"as it is here": partial(make_env, spec.id, spec.horizon), "with Gymnasium's own step": plain}
@@ -186,6 +198,7 @@ def main() -> None:
     of_loop.set_defaults(run=loop)
     of_kernels.add_argument("part", choices=["agent", "decomposer"])
     of_kernels.add_argument("--updates", type=int, default=100)
+    of_kernels.add_argument("--precision", choices=["float32", "bfloat16"], help="with --preset paper, on a GPU")
     of_kernels.add_argument("--lines", type=int, default=40)
     of_kernels.set_defaults(run=kernels)
     arguments = parser.parse_args()

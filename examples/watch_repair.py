@@ -1,4 +1,4 @@
-"""The watch-repair problem, RUDDER's own yardstick: Diaster, RUDDER and TD side by side, tabular.
+"""The watch-repair problem, RUDDER's own yardstick: Diaster, RUDDER and TD compared, tabular.
 
     python examples/watch_repair.py                           # ten seeds of each, a table and watch-repair.png
     python examples/watch_repair.py --seeds 3 --out few.png
@@ -13,7 +13,7 @@ standard deviation of 10.8, and come alike for every brand. Repairing pays for t
 the other two (−1.5): a small difference behind 50 steps of noise. The idea is that of the demonstration to RUDDER
 (Arjona-Medina et al., 2019), which has four brands, 50 steps and mean profits of this size; the environment is ours.
 
-**The learner** is the same for all three: tabular Q-learning without discount, learning rate 0.1, ε-greedy with
+**The agent** is the same for all three: tabular Q-learning without discount, learning rate 0.1, ε-greedy with
 ε = 0.1, ties broken by chance, values 0 at first. Its table is over the environment's state: time, brand, repaired or
 not, flat tyres so far. Without the last of these the profit would not depend on the last state alone. After the first
 step there is one action, so that the maximum in the update is over one value. Only the rewards differ:
@@ -25,9 +25,9 @@ step there is one action, so that the maximum in the update is over one value. O
   rewards of an episode that differ little have the sign of its expected profit from the first step on.
 
 The two nets have 25 updates after every 25 episodes. They alone learn in the first 100: until then the decisions of
-their learners are drawn by chance, as every learner's are before its values move.
+their agents are drawn by chance, as every agent's are before its values move.
 
-**The criterion.** A learner has solved the problem with the first episode after which its greedy decision is right for
+**The criterion.** An agent has solved the problem with the first episode after which its greedy decision is right for
 all four brands, and stays so after each of the next 999 episodes too. What is counted is the episodes up to and with
 that first one. It is the same for all three, and looked at after every episode.
 """
@@ -57,8 +57,8 @@ from diaster.decomposers.controls import make_episodic
 from diaster.decomposers.diaster import make_diaster
 from diaster.decomposers.rudder import make_rudder
 from diaster.errors import DiasterError
-from diaster.learning.learner import stream_key
 from diaster.learning.machine import use_compilation_cache
+from diaster.learning.updates import stream_key
 from diaster.replay.store import EpisodeBlock, EpisodeStore, Steps, init_store, insert
 from diaster.types import EnvSpec, Stream, host_random
 
@@ -93,7 +93,7 @@ class Trips(NamedTuple):
 
 
 def draw_trips(random: np.random.Generator, n: int) -> Trips:
-    """So many episodes' share of chance."""
+    """Chance in n episodes."""
     brand = random.integers(BRANDS, size=n)
     workshop = random.normal(WORKSHOP_MEAN[brand], WORKSHOP_STD).astype(np.float32)
     return Trips(brand, workshop, random.random((n, LEGS)) < FLAT_CHANCE)
@@ -164,7 +164,7 @@ class Table(NamedTuple):
 
 
 class Coins(NamedTuple):
-    """Chance in the learner's decisions."""
+    """Chance in the agent's decisions."""
 
     explores: Any  # [E]
     guess: Any  # [E]
@@ -294,7 +294,7 @@ def fit(
 
 
 class Contender(NamedTuple):
-    """A source of rewards for the learner."""
+    """A source of rewards for the agent."""
 
     name: str
     decomposer: Decomposer
@@ -410,7 +410,7 @@ def count_text(episodes: float, budget: int) -> str:
 def table_text(results: Sequence[Result]) -> str:
     """The results as a Markdown table. Quartiles are values of single seeds, the upper where two are as near."""
     lines = [
-        "| learner | median | quartiles | of each seed | right afterwards | seconds |",
+        "| method | median | quartiles | of each seed | right afterwards | seconds |",
         "|---|---|---|---|---|---|",
     ]
     for result in results:

@@ -250,7 +250,7 @@ def test_quick_runs_from_end_to_end(tmp_path, capsys, monkeypatch):
     assert wr.main(["--quick", "--seeds", "1", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert [line.split(" | ")[0] for line in printed.splitlines() if line.startswith("| ")] == [
-        "| learner",
+        "| method",
         "| Diaster",
         "| RUDDER",
         "| TD",
