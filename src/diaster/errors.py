@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import sys
 from collections.abc import Iterable
 
 LONGEST_SENTENCE = 2000  # it may quote a file of any length
@@ -33,6 +35,12 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, sentence: str, signal: int) -> None:
         super().__init__(sentence)
         self.signal = signal
+
+
+def complain(sentence: str) -> None:
+    """Print a sentence on standard error, if it can be printed: a disk may be full, a pipe or the handle closed."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # a stream that is closed is a ValueError, or None
+        print(sentence, file=sys.stderr, flush=True)
 
 
 def unknown(kind: str, given: str, known: Iterable[str]) -> DiasterError:

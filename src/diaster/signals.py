@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: after the first signal a run ends in order, the second stops it at once."""
+"""Ctrl-C, SIGTERM and a closed terminal: after the first signal a run ends in order, the second stops it at once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def interrupts_raise() -> bool:

@@ -1,4 +1,5 @@
 import os
+import signal
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -418,3 +419,18 @@ def test_workers_do_without_jax(python: Callable) -> None:
     heavy = "{'jax', 'jaxlib', 'optax', 'matplotlib'}"
     done = python("-c", f"import sys, diaster.actors.workers; print(sorted({heavy} & set(sys.modules)))")
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_worker_that_dies_is_noticed_also_where_a_child_of_its_environment_holds_its_connection() -> None:
+    fleet = WorkerFleet(fleet_of(spec_of("ToyForks-v0"), seeds=(0,)), 1)
+    worker = fleet._processes[0]
+    try:
+        fleet.start(Collect([None], 0, 5))
+        fleet.finish()
+        worker.kill()
+        fleet.start(Collect([None], 1, 5))
+        with pytest.raises(DiasterError, match=r"ended unexpectedly \(exit code -9\)"):
+            fleet.finish()
+    finally:
+        os.killpg(worker.pid, signal.SIGKILL)
+        fleet.close()

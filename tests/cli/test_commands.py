@@ -94,7 +94,7 @@ def test_training_without_a_terminal_prints_a_line_per_evaluation(trained: Train
     lines = trained.output.err.splitlines()
     assert lines[0].startswith("Toy-v0: diaster (default) + sac, seeds 3, 7, 200 steps each")
     assert [line.split()[:2] for line in lines if line.startswith("step")] == [["step", "100"], ["step", "200"]]
-    assert trained.output.out.startswith(f"done: {trained.path} ")
+    assert trained.output.out.startswith(f"done: {trained.path.name} ")
     assert "\r" not in trained.output.err
 
 

@@ -80,3 +80,30 @@ def test_a_pipe_in_its_place_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / LOCK)
     with pytest.raises(DiasterError, match="is no regular file; remove it"):
         RunLock(tmp_path).take()
+
+
+def test_a_process_that_was_forked_from_the_owner_does_not_hold_the_lock_after_it(tmp_path: Path) -> None:
+    script = f"""
+import os, time
+from pathlib import Path
+from diaster.rundir.lock import RunLock
+
+lock = RunLock(Path({str(tmp_path)!r}))
+lock.take()
+child = os.fork()
+if child == 0:
+    for handle in range(3):
+        os.close(handle)
+    time.sleep(300)
+    os._exit(0)
+print(child, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
+    child = int(done.stdout)
+    try:
+        lock = RunLock(tmp_path)
+        lock.take()
+        lock.release()
+    finally:
+        os.kill(child, 9)

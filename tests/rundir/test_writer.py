@@ -168,3 +168,32 @@ def test_a_free_directory_gets_the_next_number(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run-2").mkdir()
     assert free_directory(tmp_path, "run") == tmp_path / "run-3"
+
+
+# Two processes at one directory
+
+
+def test_a_run_that_was_finished_meanwhile_is_not_begun_again(tmp_path: Path) -> None:
+    first = claimed(tmp_path / "run")
+    first.record([row(10, 4)], TENSORS, TENSORS)
+    second = RunWriter(tmp_path / "run", config(), {}, is_resumed=True)  # looked before the first one ended
+    first.finish({})
+    first.release()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    with pytest.raises(DiasterError, match="is complete; there is nothing left to train"):
+        second.claim()
+    second.release()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+
+
+def test_an_empty_folder_that_another_run_has_filled_meanwhile_is_refused_and_left_alone(tmp_path: Path) -> None:
+    first, second = writer(tmp_path), writer(tmp_path)  # both find it empty
+    first.claim()
+    first.keep()
+    first.release()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert set(before) == {CONFIG, METADATA}
+    with pytest.raises(DiasterError, match="already holds a run"):
+        second.claim()
+    second.release()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

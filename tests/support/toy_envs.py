@@ -42,6 +42,24 @@ class Toy(gym.Env):
         return 1.0 if self.constant else 1.0 - float(np.square(self.place - 0.5).sum())
 
 
+class ForkingToy(Toy):
+    """Forks a process at its first reset, which inherits every open handle and lives on for a while."""
+
+    child = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if not self.child:
+            self.child = os.fork()
+            if self.child == 0:
+                time.sleep(HANG)
+                os._exit(0)
+        return super().reset(seed=seed, options=options)
+
+    def close(self) -> None:
+        if self.child:
+            os.kill(self.child, signal.SIGKILL)
+
+
 class SpreadToy(Toy):
     """Rewards are multiples of 1/8, so that sums are exact; late: every second step pays for two."""
 
@@ -273,6 +291,7 @@ def register(name: str, toy: type[Toy], horizon: int | None = HORIZON, **kwargs:
 
 
 register("Toy", Toy)
+register("ToyForks", ForkingToy)
 register("ToyMoody", MoodyToy)
 register("ToyProcess", ProcessToy)
 register("ToyUnlucky", UnluckyToy)

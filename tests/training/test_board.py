@@ -86,3 +86,30 @@ def test_a_disk_that_fills_up_within_a_record_loses_no_number(tmp_path: Path) ->
     assert file.stat().st_size == before + 20
     board.add([row(30, fit_r2=0.75)])
     assert [step for step, _, _ in numbers_in(tmp_path)] == [10, 20, 30]
+
+
+def test_a_link_in_the_place_of_the_folder_is_never_written_through(tmp_path: Path) -> None:
+    outside, run = tmp_path / "outside", tmp_path / "run"
+    outside.mkdir()
+    run.mkdir()
+    (run / BOARD).symlink_to(outside)
+    with pytest.raises(DiasterError, match="is a link"):
+        Board(run).add([{"step": 1, "seed": 0, "return_mean": 1.0}])
+    assert not list(outside.iterdir())
+
+
+def test_a_link_with_the_name_of_an_event_file_is_never_written_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "precious.txt"
+    target.write_text("mine")
+    board = Board(tmp_path)
+    (tmp_path / BOARD).mkdir()
+    board._path.symlink_to(target)
+    with pytest.raises(DiasterError):
+        board.add([{"step": 1, "seed": 0, "return_mean": 1.0}])
+    assert target.read_text() == "mine"
+
+
+def test_event_files_have_names_that_nobody_can_guess(tmp_path: Path) -> None:
+    assert Board(tmp_path)._path.name != Board(tmp_path)._path.name

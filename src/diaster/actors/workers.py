@@ -22,6 +22,8 @@ from diaster.envs.making import gym_spec, import_modules, make_env
 from diaster.envs.processes import line_to_the_parent, start_child
 from diaster.errors import DiasterError
 
+GLANCE_SECONDS = 1.0  # how often to look, while waiting for answers, whether all workers live
+
 
 class WorkerSetup(NamedTuple):
     """All a worker has to know at its start."""
@@ -72,7 +74,8 @@ class WorkerFleet:
 
     def finish(self) -> list[Any]:
         while len(self._answers) < len(self._connections):
-            self._receive(None)
+            self._receive(GLANCE_SECONDS)
+            self._note_dead_workers()
         results: list[Any] = [None] * self._n_envs
         for worker, positions in enumerate(self._positions):
             answer = self._answers[worker]
@@ -97,7 +100,14 @@ class WorkerFleet:
                 process.kill()
                 process.wait()
 
-    def _receive(self, seconds: float | None) -> None:
+    def _note_dead_workers(self) -> None:
+        """A worker that is gone need not have closed its connection: a process that it forked may hold it open."""
+        for worker, process in enumerate(self._processes):
+            if worker not in self._answers and process.poll() is not None:
+                self._receive(0.0)  # what it sent before
+                self._answers.setdefault(worker, EOFError())
+
+    def _receive(self, seconds: float) -> None:
         """Take the answers that are there; wait for one at most this long."""
         silent = {c: worker for worker, c in enumerate(self._connections) if worker not in self._answers}
         for connection in wait(list(silent), seconds) if silent else ():

@@ -5,6 +5,7 @@ Each command imports what it needs when it runs, so that help comes at once.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from diaster.cli.listing import list_
 from diaster.cli.runs import evaluate, record, video
 from diaster.cli.sweeps import sweep
 from diaster.cli.training import bench, demo, resume, train
-from diaster.errors import DiasterError, Stopped, unknown
+from diaster.errors import DiasterError, Stopped, complain, unknown
 
 USAGE_ERROR, INTERRUPTED = 2, 130
 
@@ -69,17 +70,27 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise unknown("command", argv[0], COMMANDS)
         else:
             COMMANDS[argv[0]].run(argv[1:])
+        sys.stdout.flush()
     except DiasterError as error:
-        print(f"diaster: {error}", file=sys.stderr)
+        complain(f"diaster: {error}")
         return USAGE_ERROR
     except Stopped as stop:
-        print(f"diaster: {stop}", file=sys.stderr)
+        complain(f"diaster: {stop}")
         return 128 + stop.signal
     except KeyboardInterrupt:
-        print(
-            "diaster: interrupted; what was recorded so far, if anything, stays in the run directory.", file=sys.stderr
-        )
+        complain("diaster: interrupted; what was recorded so far, if anything, stays in the run directory.")
         return INTERRUPTED
     except BrokenPipeError:  # the program that reads our output (head, say) has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EBADF):
+            raise
+        _give_up_output()
+        complain(f"diaster: the output could not be written: {error.strerror}.")
+        return 1
     return 0
+
+
+def _give_up_output() -> None:
+    """What is still to be printed goes nowhere: Python would try once more when it ends, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,7 +73,8 @@ def _fields(config: RunConfig) -> dict[str, Any]:
 
 
 def _say_done(path: Path) -> None:
-    print(f"done: {path} (diaster evaluate {path}; diaster plot {path} -o curve.png)")
+    shown = shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
+    print(f"done: {shown} (diaster evaluate {shown}; diaster plot {shown} -o curve.png)")
 
 
 @dataclass(frozen=True)

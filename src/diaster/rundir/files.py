@@ -98,6 +98,12 @@ def refuse_detours(path: Path, root: Path) -> None:
             raise DiasterError(f"'{folder}' is a link; a run directory has to hold its folders itself.")
 
 
+def refuse_link(directory: Path) -> None:
+    """Nothing is read, written or removed behind a link: it may lead anywhere."""
+    if directory.is_symlink():
+        raise DiasterError(f"'{directory}' is a link; a run directory has to hold its folders itself.")
+
+
 def refuse_special(path: Path, mode: int) -> None:
     """Only regular files are read: links may lead anywhere, pipes and devices have no end."""
     if stat.S_ISREG(mode):

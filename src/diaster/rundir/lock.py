@@ -13,6 +13,18 @@ from pathlib import Path
 from diaster.errors import DiasterError
 
 LOCK = "lock"
+_HELD: set[int] = set()  # handles of the locks of this process
+
+
+def _let_go() -> None:
+    """A forked process shares the locks of its parent, and would hold them after its death."""
+    for handle in _HELD:
+        with contextlib.suppress(OSError):
+            os.close(handle)
+    _HELD.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 # Not the package filelock: it leaves the file behind, does not say who holds the lock, and falls back to weaker ones.
@@ -45,18 +57,18 @@ class RunLock:
                 os.close(handle)
                 continue
             text = f"process {os.getpid()} on {platform.node()} since {time.strftime('%Y-%m-%d %H:%M:%S')}"
-            with contextlib.suppress(
-                OSError
-            ):  # a full disk has no room for the owner's name; the lock holds all the same
+            with contextlib.suppress(OSError):  # a full disk has no room for the name; the lock holds all the same
                 os.ftruncate(handle, 0)
                 os.write(handle, text.encode())
             self._handle = handle
+            _HELD.add(handle)
 
     def release(self) -> None:
         """Unlock, and remove the file."""
         if self._handle is not None:
             with contextlib.suppress(OSError):
                 self._path.unlink()
+            _HELD.discard(self._handle)
             os.close(self._handle)
             self._handle = None
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from diaster.config import RunConfig, write_toml
 from diaster.errors import DiasterError
 from diaster.rundir.files import write_atomically
-from diaster.rundir.lock import RunLock
+from diaster.rundir.lock import LOCK, RunLock
 from diaster.rundir.records import CONFIG, DECOMPOSER, DONE, METADATA, POLICY, PROGRESS, read_metadata
 from diaster.rundir.results import ResultRow, progress_csv
 
@@ -35,6 +35,7 @@ class RunWriter:
         self._made: list[Path] = []
         self._unwritten: tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]] | None = None
         self._is_resumed = self._is_kept = is_resumed
+        self._is_claimed = False
         self._lock = RunLock(path)
         if not is_resumed:
             refuse_existing_run(path)
@@ -48,6 +49,8 @@ class RunWriter:
                 self._made.append(folder)
         self._missing = []
         self._lock.take()
+        self._refuse_what_came_meanwhile()
+        self._is_claimed = True
         if not self._is_resumed:
             write_atomically(self.path / CONFIG, write_toml(self._config).encode())
         elif os.path.lexists(self.path / METADATA):  # else it was killed here, with only its settings written
@@ -55,17 +58,27 @@ class RunWriter:
             self._metadata = {**self.before, "resumed": self._metadata}
         self._write_metadata({})
 
+    def _refuse_what_came_meanwhile(self) -> None:
+        """Between a first look at the directory and the lock another process may have trained in it."""
+        if self._is_resumed and (self.path / DONE).exists():
+            raise already_complete(self.path)
+        if not self._is_resumed:
+            refuse_existing_run(self.path, besides=LOCK)
+
     def keep(self) -> None:
         """Keep the directory, even without results."""
         self._is_kept = True
 
     def release(self) -> None:
         """Unlock the directory; if the run has no results, remove what `claim` made."""
-        self._lock.release()
         with contextlib.suppress(OSError):
-            if not self._is_kept and {item.name for item in self.path.iterdir()} <= {CONFIG, METADATA}:
+            is_empty = {item.name for item in self.path.iterdir()} <= {CONFIG, METADATA, LOCK}
+            if self._is_claimed and not self._is_kept and is_empty:
                 for name in (CONFIG, METADATA):
                     (self.path / name).unlink(missing_ok=True)
+        self._lock.release()
+        if not self._is_kept:
+            with contextlib.suppress(OSError):  # one that is not empty stays
                 for folder in reversed(self._made):
                     folder.rmdir()
 
@@ -100,8 +113,13 @@ class RunWriter:
         write_atomically(self.path / METADATA, text.encode())
 
 
-def refuse_existing_run(path: Path) -> None:
-    """Refuse a directory that holds anything, and one that cannot be made."""
+def already_complete(path: Path) -> DiasterError:
+    """The error for a run that is finished."""
+    return DiasterError(f"'{path}' is complete; there is nothing left to train.")
+
+
+def refuse_existing_run(path: Path, besides: str | None = None) -> None:
+    """Refuse a directory that holds anything, apart from one name, and one that cannot be made."""
     nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not nearest.is_dir():
         where = "" if nearest == path else f", so '{path}' cannot be made"
@@ -110,7 +128,7 @@ def refuse_existing_run(path: Path) -> None:
         raise DiasterError(f"'{nearest}' cannot be written to; give another directory with --out.")
     if (path / CONFIG).exists():
         raise DiasterError(f"'{path}' already holds a run; give another directory with --out, or remove it.")
-    if path.is_dir() and any(path.iterdir()):
+    if path.is_dir() and any(item.name != besides for item in path.iterdir()):
         raise DiasterError(f"'{path}' is not empty; give a new directory with --out.")
 
 

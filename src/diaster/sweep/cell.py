@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from diaster.config import RunConfig
-from diaster.errors import DiasterError, Stopped
+from diaster.errors import DiasterError, Stopped, complain
 from diaster.rundir.files import is_file
 from diaster.rundir.lock import LOCK, RunLock
 from diaster.rundir.records import CONFIG, DONE, METADATA
@@ -118,10 +118,10 @@ def serve(connection: Connection) -> None:
     try:
         run_cell(order, Telling(connection))
     except DiasterError as error:
-        print(f"diaster: {error}", file=sys.stderr)
+        complain(f"diaster: {error}")
         ended, code = Ended(str(error)), 2
     except Stopped as stop:
-        print(f"diaster: {stop}", file=sys.stderr)
+        complain(f"diaster: {stop}")
         ended, code = Ended(is_stopped=True), 128 + stop.signal
     with contextlib.suppress(OSError):  # the launcher may be gone
         connection.send(ended)

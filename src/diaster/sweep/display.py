@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
@@ -49,7 +50,8 @@ class EventLines:
             what += f": {cell.failure}"
         elif cell.state == DONE and cell.seconds:
             what += f" in {duration(cell.seconds)}"
-        print(f"{what}  [{counts(status)}]", file=self._stream, flush=True)
+        with contextlib.suppress(OSError):  # a full disk or a closed pipe ends no cell
+            print(f"{what}  [{counts(status)}]", file=self._stream, flush=True)
 
     def look(self, status: Status) -> None: ...
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import platform
+import secrets
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from diaster.errors import DiasterError
+from diaster.rundir.files import refuse_link
 from diaster.rundir.results import ResultRow
 
 BOARD = "tensorboard"
@@ -32,7 +35,9 @@ class Board:
                 "--tensorboard needs a package that is not installed; pip install 'diaster[tensorboard]'."
             ) from None
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
-        self._path = out / BOARD / f"events.out.tfevents.{int(time.time()):010}.{platform.node()}"
+        self._path = (
+            out / BOARD / f"events.out.tfevents.{int(time.time()):010}.{secrets.token_hex(8)}.{platform.node()}"
+        )
         self._size = 0
         self._waiting = io.BytesIO()
         # A writer with a path of its own starts the file anew, and cannot remove half a record.
@@ -47,9 +52,11 @@ class Board:
                 if name not in ("step", "seed") and value == value:
                     entry = self._summary.Value(tag=f"{name}/seed{row['seed']}", simple_value=value)
                     self._write(step=row["step"], summary=self._summary(value=[entry]))
+        refuse_link(self._path.parent)
         try:
             self._path.parent.mkdir(exist_ok=True)
-            with self._path.open("ab") as file:
+            handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
+            with os.fdopen(handle, "ab") as file:
                 file.truncate(self._size)  # a write that failed may have left half a record
                 file.write(self._waiting.getvalue())
         except OSError as error:

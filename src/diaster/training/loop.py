@@ -5,6 +5,7 @@ The schedule counts steps, never seconds, so a run depends on its settings and s
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -199,7 +200,9 @@ class Trainer:
         self._tally.report_rollbacks(self._learner.send_policies().rollbacks)
         self._writer.keep()
         how = "go on with" if self._checkpoints is not None else "without checkpoints it begins anew with"
-        raise Stopped(f"stopped at step {chunk.start}; {how} 'diaster resume {self._writer.path}'.", signal)
+        raise Stopped(
+            f"stopped at step {chunk.start}; {how} 'diaster resume {shlex.quote(str(self._writer.path))}'.", signal
+        )
 
     def _is_checkpoint_due(self, chunk: Chunk) -> bool:
         assert self._checkpoints is not None

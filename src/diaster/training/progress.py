@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import time
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TextIO
 
 from diaster.config import RunConfig
+from diaster.errors import complain
 from diaster.rundir.results import ResultRow
 from diaster.types import EnvSpec
 
@@ -47,9 +49,36 @@ class Silent:
     def evaluated(self, rows: Sequence[ResultRow]) -> None: ...
 
     def warn(self, sentence: str) -> None:
-        print(f"warning: {sentence}", file=sys.stderr)
+        complain(f"warning: {sentence}")
 
     def close(self) -> None: ...
+
+
+class Unfailing:
+    """Passes everything on to a reporter. What it cannot write (a full disk, a closed pipe) never ends a run."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    def start(self, config: RunConfig, spec: EnvSpec, step: int = 0) -> None:
+        with contextlib.suppress(OSError):
+            self._reporter.start(config, spec, step)
+
+    def advance(self, progress: Progress) -> None:
+        with contextlib.suppress(OSError):
+            self._reporter.advance(progress)
+
+    def evaluated(self, rows: Sequence[ResultRow]) -> None:
+        with contextlib.suppress(OSError):
+            self._reporter.evaluated(rows)
+
+    def warn(self, sentence: str) -> None:
+        with contextlib.suppress(OSError):
+            self._reporter.warn(sentence)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._reporter.close()
 
 
 class Lines(Silent):
@@ -183,6 +212,8 @@ def duration(seconds: float) -> str:
 
 def make_reporter() -> Reporter:
     """A bar on a terminal, lines elsewhere; both on standard error."""
+    if sys.stderr is None:  # it was closed before we began
+        return Silent()
     return Bar() if sys.stderr.isatty() else Lines(sys.stderr)
 
 

@@ -15,11 +15,11 @@ from diaster.errors import DiasterError, printable
 from diaster.learning.machine import check_memory, describe_machine, differences, find_devices, use_compilation_cache
 from diaster.run import Run
 from diaster.rundir.records import CONFIG, DONE, read_config
-from diaster.rundir.writer import RunWriter, free_directory
+from diaster.rundir.writer import RunWriter, already_complete, free_directory
 from diaster.signals import Interruption
 from diaster.training.board import BOARD, Board
 from diaster.training.loop import Trainer
-from diaster.training.progress import Reporter, Silent, make_reporter
+from diaster.training.progress import Reporter, Silent, Unfailing, make_reporter
 from diaster.training.resolve import resolve
 from diaster.training.schedule import ring_rows
 from diaster.types import EnvSpec
@@ -54,16 +54,19 @@ def resume(path: str | Path, *, quiet: bool = True) -> Run:
 
 def run_training(config: RunConfig, out: Path | None, reporter: Reporter, tensorboard: bool = False) -> Run:
     """Train as configured; every complaint about the input comes before anything is written."""
+    name = f"{config.env.replace('/', '-').replace(':', '-')}-{config.method.name}"
+    # Absolute before an environment is made: one may change the working directory.
+    out = (out or free_directory(Path("runs"), name)).absolute()
     config, spec = resolve(config)
-    out = out or free_directory(Path("runs"), f"{config.env.replace('/', '-').replace(':', '-')}-{config.method.name}")
     return _train_in(out, config, spec, reporter, tensorboard)
 
 
 def resume_training(path: Path, reporter: Reporter) -> Run:
     """What `resume` does, with a reporter."""
+    path = path.absolute()
     config = read_config(path)
     if (path / DONE).exists():
-        raise DiasterError(f"'{path}' is complete; there is nothing left to train.")
+        raise already_complete(path)
     resolved, spec = resolve(config)
     if resolved != config:
         raise DiasterError(f"the settings in '{path / CONFIG}' are not those of a run; put the file back as it was.")
@@ -73,7 +76,7 @@ def resume_training(path: Path, reporter: Reporter) -> Run:
 def _train_in(
     out: Path, config: RunConfig, spec: EnvSpec, reporter: Reporter, tensorboard: bool, is_resumed: bool = False
 ) -> Run:
-    start = time.perf_counter()
+    start, reporter = time.perf_counter(), Unfailing(reporter)
     devices = find_devices(config.device, config.devices)
     capacity = ring_rows(config)
     check_memory(config, spec, capacity, devices)

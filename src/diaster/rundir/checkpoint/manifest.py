@@ -130,12 +130,6 @@ def generations(directory: Path) -> list[int]:
     return sorted((int(match[1]) for match in found if match), reverse=True)
 
 
-def refuse_link(directory: Path) -> None:
-    """Nothing is read, written or removed behind a link: it may lead anywhere."""
-    if directory.is_symlink():
-        raise DiasterError(f"'{directory}' is a link; a run directory has to hold its folders itself.")
-
-
 def checksum(content: bytes) -> str:
     """As manifests have it."""
     return hashlib.sha256(content).hexdigest()

@@ -15,7 +15,6 @@ from diaster.rundir.checkpoint.manifest import (
     checksum,
     generations,
     read_manifest,
-    refuse_link,
 )
 from diaster.rundir.checkpoint.packing import (
     Arrays,
@@ -25,7 +24,7 @@ from diaster.rundir.checkpoint.packing import (
     unpack_evaluation,
     without_overwritten,
 )
-from diaster.rundir.files import parse_tensors, read_bytes
+from diaster.rundir.files import parse_tensors, read_bytes, refuse_link
 from diaster.types import Episode, EpisodeNumbers, EvaluationEpisode
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from diaster.errors import DiasterError
-from diaster.rundir.checkpoint.manifest import NAMES, manifest_name, read_manifest, refuse_link
+from diaster.rundir.checkpoint.manifest import NAMES, manifest_name, read_manifest
+from diaster.rundir.files import refuse_link
 
 
 def remove_others(directory: Path, numbers: Sequence[int]) -> None:

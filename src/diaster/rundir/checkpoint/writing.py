@@ -20,7 +20,6 @@ from diaster.rundir.checkpoint.manifest import (
     checksum,
     manifest_bytes,
     manifest_name,
-    refuse_link,
 )
 from diaster.rundir.checkpoint.packing import (
     Arrays,
@@ -33,7 +32,7 @@ from diaster.rundir.checkpoint.packing import (
 )
 from diaster.rundir.checkpoint.reading import Checkpoint
 from diaster.rundir.checkpoint.removal import remove_others
-from diaster.rundir.files import write_atomically
+from diaster.rundir.files import refuse_link, write_atomically
 from diaster.types import Episode, EpisodeNumbers, EvaluationEpisode
 
 
