@@ -207,6 +207,37 @@ def test_where_a_file_is_damaged_the_older_generation_is_taken_with_a_warning_an
     assert [path.name in sentence for sentence in reporter.warnings if "an older one" in sentence] == [True]
 
 
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-7] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("which", ["oldest", "newest"])
+def test_a_replay_file_that_all_generations_share_may_be_damaged_and_the_run_goes_on_without_its_episodes(
+    half: Path, which: str
+) -> None:
+    manifests_there = [
+        json.loads((half / DIRECTORY / f"manifest-{n}.json").read_text())["body"] for n in generations(half / DIRECTORY)
+    ]
+    shared = [file[0] for file, _ in manifests_there[-1]["replay"]]
+    assert len(shared) > 1
+    name = shared[0 if which == "oldest" else -1]
+    flip_a_bit(half / DIRECTORY / name)
+    reporter = Copying(half)
+    resumed = resume_training(half, reporter)
+    assert resumed.done
+    [said] = [sentence for sentence in reporter.warnings if name in sentence]
+    assert "are lost" in said and "differs from one that was never cut off" in said
+
+
+def test_a_run_whose_whole_replay_is_damaged_is_refused(half: Path) -> None:
+    for path in (half / DIRECTORY).glob("replay-*"):
+        flip_a_bit(path)
+    with pytest.raises(DiasterError, match=r"no checkpoint in .* is whole"):
+        resume_training(half, Silent())
+
+
 def test_a_run_without_a_whole_checkpoint_is_refused_and_nothing_is_changed(half: Path) -> None:
     for number in generations(half / DIRECTORY):
         (half / DIRECTORY / f"state-{number}.safetensors").write_bytes(b"no tensors")

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import secrets
+import shlex
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -96,6 +97,12 @@ def refuse_detours(path: Path, root: Path) -> None:
         folder /= part
         if folder.is_symlink():
             raise DiasterError(f"'{folder}' is a link; a run directory has to hold its folders itself.")
+
+
+def typed(path: Path) -> str:
+    """A path as a person would type it in a shell here."""
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path))
 
 
 def refuse_link(directory: Path) -> None:

@@ -266,7 +266,7 @@ class Trainer:
         path, directory = self._writer.path, self._writer.path / DIRECTORY
         fresh = self._learner.snapshot()
         expected = {name: (leaf.shape, leaf.dtype) for name, leaf in fresh.arrays.items()}
-        checkpoint, complaints = read_checkpoint(
+        checkpoint, warnings = read_checkpoint(
             directory,
             write_toml(config),
             n_seeds,
@@ -274,8 +274,8 @@ class Trainer:
             self._largest_file(expected),
             as_begun=read_settings(path),
         )
-        for complaint in complaints:
-            self._reporter.warn(f"a checkpoint could not be used, an older one is taken: {complaint}")
+        for warning in warnings:
+            self._reporter.warn(warning)
         if checkpoint is None:
             return
         state = unpack_state(checkpoint, config, self._spec, expected, list(fresh.good), path, directory)

@@ -112,6 +112,9 @@ def _parse(body: Mapping[str, Any]) -> Manifest:
     if not isinstance(facts, dict) or not isinstance(body["replay"], list):
         raise TypeError("it has no facts")
     state = _stored_file(body["state"])
+    names = [file.name for file in (state, *(item.file for item in replay), *held_out.values())]
+    if len(set(names)) < len(names):
+        raise ValueError("it names a file twice")
     return Manifest(body["number"], body["settings"], state, LastingFiles(replay, held_out), from_json(facts))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,8 @@ from diaster.rundir.checkpoint.packing import (
 from diaster.rundir.files import parse_tensors, read_bytes, refuse_link
 from diaster.types import Episode, EpisodeNumbers, EvaluationEpisode
 
+LEAST_EPISODES = 2  # of a seed, to learn from
+
 
 class Checkpoint(NamedTuple):
     """What is read back."""
@@ -43,7 +46,10 @@ class Checkpoint(NamedTuple):
 def read_checkpoint(
     directory: Path, settings: str, n_seeds: int, capacity: int, most: int, as_begun: str | None = None
 ) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that is whole, and what is wrong with newer ones. None where there is none at all.
+    """The newest checkpoint that is whole, and sentences on what is wrong with newer ones. None where there is none.
+
+    Generations share the files of the replay. Where one of those is damaged, the newest generation is taken with the
+    episodes that are whole, if every seed has enough of them to learn from.
 
     `most` limits the bytes of a file; `as_begun` is the text of the same settings as a version with fewer of them
     wrote it.
@@ -51,6 +57,7 @@ def read_checkpoint(
     refuse_link(directory)
     known = [checksum(text.encode()) for text in (settings, as_begun) if text is not None]
     complaints: list[str] = []
+    readable: list[Manifest] = []
     numbers = generations(directory)
     for number in numbers:
         try:
@@ -64,17 +71,32 @@ def read_checkpoint(
             raise DiasterError(
                 f"the settings of '{directory.parent}' are not those of its checkpoint; put config.toml back as it was."
             )
+        readable.append(manifest)
         try:
-            return _read_files(directory, manifest, n_seeds, capacity, most), complaints
+            checkpoint, _ = _read_files(directory, manifest, n_seeds, capacity, most)
         except DiasterError as error:
             complaints.append(str(error))
+            continue
+        return checkpoint, [f"a checkpoint could not be used, an older one is taken: {text}" for text in complaints]
+    for manifest in readable:
+        with contextlib.suppress(DiasterError):
+            checkpoint, lost = _read_files(directory, manifest, n_seeds, capacity, most, allows_loss=True)
+            if min(map(len, checkpoint.episodes)) >= LEAST_EPISODES:
+                return checkpoint, [
+                    f"{', '.join(lost)} of the replay cannot be read: the episodes in it and before it, or after it, are "
+                    "lost; the run goes on without them, and differs from one that was never cut off."
+                ]
     if numbers:
         raise DiasterError(f"no checkpoint in '{directory}' is whole: {' '.join(complaints)} Train the run again.")
     return None, []
 
 
-def _read_files(directory: Path, manifest: Manifest, n_seeds: int, capacity: int, most: int) -> Checkpoint:
+def _read_files(
+    directory: Path, manifest: Manifest, n_seeds: int, capacity: int, most: int, allows_loss: bool = False
+) -> tuple[Checkpoint, list[str]]:
+    """A checkpoint, and the files of its replay that are lost, where that is allowed."""
     read = partial(_read_file, directory, most=most)
+    lost: list[str] = []
     arrays = read(manifest.state)
     first: list[EpisodeNumbers] = [EpisodeNumbers()] * n_seeds
     ends = list(first)
@@ -82,7 +104,13 @@ def _read_files(directory: Path, manifest: Manifest, n_seeds: int, capacity: int
     evaluations: dict[int, list[list[EvaluationEpisode]]] = {}
     try:
         for replay in manifest.lasting.replay:
-            found = read(replay.file)
+            try:
+                found = read(replay.file)
+            except DiasterError:
+                if not allows_loss:
+                    raise
+                lost.append(replay.file.name)
+                continue
             for position in range(n_seeds):
                 of_seed = arrays_of_seed(found, position)
                 start, new = EpisodeNumbers(*of_seed["first"].tolist()), unpack_episodes(of_seed)
@@ -100,7 +128,9 @@ def _read_files(directory: Path, manifest: Manifest, n_seeds: int, capacity: int
             first[position], episodes[position] = kept
     except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise DiasterError(f"a file of '{directory}' is damaged: {error}.") from None
-    return Checkpoint(manifest.number, dict(manifest.facts), arrays, first, episodes, evaluations, manifest.lasting)
+    whole = tuple(replay for replay in manifest.lasting.replay if replay.file.name not in lost)
+    lasting = manifest.lasting._replace(replay=whole)
+    return Checkpoint(manifest.number, dict(manifest.facts), arrays, first, episodes, evaluations, lasting), lost
 
 
 def _read_file(directory: Path, file: StoredFile, most: int) -> Arrays:
