@@ -27,7 +27,7 @@ FLAGS = (
 )
 # JAX reads these when it is imported, here and in every process that tests start. Processes share the cache: an entry
 # that one of them reads while another writes it, or that was cut off, is a warning, and the program is compiled anew.
-TORN_ENTRY = "ignore:Error reading persistent compilation cache entry"
+TORN_ENTRIES = [f"ignore:Error {doing} persistent compilation cache entry" for doing in ("reading", "writing")]
 
 
 def extended(name: str, separator: str, *parts: str) -> str:
@@ -44,14 +44,15 @@ os.environ |= {
     "JAX_COMPILATION_CACHE_DIR": str(CACHE / "jax"),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    "PYTHONWARNINGS": extended("PYTHONWARNINGS", ",", TORN_ENTRY),
+    "PYTHONWARNINGS": extended("PYTHONWARNINGS", ",", *TORN_ENTRIES),
 }
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Entries of programs that no test compiles any more are never read again: start anew when they are too many."""
-    if not hasattr(config, "workerinput") and sum(entry.stat().st_size for entry in CACHE.rglob("*")) > MOST_BYTES:
-        shutil.rmtree(CACHE)
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker and sum(entry.stat().st_size for entry in CACHE.rglob("*")) > MOST_BYTES:
+        shutil.rmtree(CACHE, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -116,9 +116,9 @@ class PlainEpisode:
 
 # --- packed rows with reset flags are nothing but segments ----------------------------------------------------
 
-LENGTHS = (2, 37, 1000, 1, 700, 5, 900)  # rows of 1100: the first four, the next two, and one finds no place
+LENGTHS = (2, 7, 200, 1, 140, 5, 180)  # rows of 220: the first four, the next two, and one finds no place
 COUNTED = 6
-HORIZON, ROW = 1000, 1100
+HORIZON, ROW = 200, 220
 
 
 class Packed:

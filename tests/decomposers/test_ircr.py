@@ -13,7 +13,7 @@ from jax import jit
 from diaster.actors.acting import TANH_GAUSSIAN
 from diaster.agents import Acting, Agent
 from diaster.config import IrcrConfig
-from diaster.decomposers.ircr import make_ircr, merge_block, relative
+from diaster.decomposers.ircr import make_ircr, relative
 from diaster.learning.learner import Learner
 from diaster.replay import store as replay
 from diaster.types import EnvSpec, Episode
@@ -201,15 +201,6 @@ def test_the_number_of_elite_episodes_is_the_setting_or_the_published_one(settin
     decomposer = make_ircr(IrcrConfig(elite_episodes=setting), HORIZON)
     shape = jax.eval_shape(lambda key: decomposer.init(key, SPEC._replace(id=env)), jax.random.key(0))
     assert shape.elite.obs.shape == (places, HORIZON + 1, OBS)
-
-
-def test_merging_has_one_shape_for_all_blocks_of_a_size():
-    traces = []
-    merge = jit(lambda elite, block: (traces.append(1), merge_block(elite, block))[1])
-    elite = Life().state.elite
-    for n in (0, 1, 5):
-        elite = merge(elite, block_of(random_episodes(n, n)))
-    assert len(traces) == 1
 
 
 # --- batches --------------------------------------------------------------------------------------------------

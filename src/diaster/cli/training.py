@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +72,9 @@ def _fields(config: RunConfig) -> dict[str, Any]:
 
 
 def _say_done(path: Path) -> None:
-    shown = shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
+    from diaster.rundir.files import typed
+
+    shown = typed(path)
     print(f"done: {shown} (diaster evaluate {shown}; diaster plot {shown} -o curve.png)")
 
 

@@ -5,7 +5,6 @@ The schedule counts steps, never seconds, so a run depends on its settings and s
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -26,7 +25,7 @@ from diaster.learning.reward_model import RewardModel
 from diaster.learning.shards import make_learner
 from diaster.replay.store import refill_store, store_bytes
 from diaster.rundir.checkpoint import DIRECTORY, CheckpointWriter, Snapshot, read_checkpoint, remove_all
-from diaster.rundir.files import Form, tensor_bytes
+from diaster.rundir.files import Form, tensor_bytes, typed
 from diaster.rundir.records import read_settings
 from diaster.rundir.writer import RunWriter
 from diaster.signals import Interruption
@@ -200,9 +199,7 @@ class Trainer:
         self._tally.report_rollbacks(self._learner.send_policies().rollbacks)
         self._writer.keep()
         how = "go on with" if self._checkpoints is not None else "without checkpoints it begins anew with"
-        raise Stopped(
-            f"stopped at step {chunk.start}; {how} 'diaster resume {shlex.quote(str(self._writer.path))}'.", signal
-        )
+        raise Stopped(f"stopped at step {chunk.start}; {how} 'diaster resume {typed(self._writer.path)}'.", signal)
 
     def _is_checkpoint_due(self, chunk: Chunk) -> bool:
         assert self._checkpoints is not None

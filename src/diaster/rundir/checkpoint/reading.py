@@ -83,8 +83,8 @@ def read_checkpoint(
             checkpoint, lost = _read_files(directory, manifest, n_seeds, capacity, most, allows_loss=True)
             if min(map(len, checkpoint.episodes)) >= LEAST_EPISODES:
                 return checkpoint, [
-                    f"{', '.join(lost)} of the replay cannot be read: the episodes in it and before it, or after it, are "
-                    "lost; the run goes on without them, and differs from one that was never cut off."
+                    f"{', '.join(lost)} of the replay cannot be read; its episodes, and those before or after it, are "
+                    "lost. The run goes on without them, and differs from one that was never cut off."
                 ]
     if numbers:
         raise DiasterError(f"no checkpoint in '{directory}' is whole: {' '.join(complaints)} Train the run again.")
