@@ -38,7 +38,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev]'
 	@touch $@
 
-format: venv ## format the code and mend what the linter can mend
+format: venv ## format the code and fix what the linter can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
