@@ -322,6 +322,20 @@ def test_isolated_environments_to_evaluate_in_are_no_more_than_there_are_seeds(m
     assert made == [8, 40]
 
 
+def test_workers_do_without_shared_memory_where_it_is_limited(
+    random_parameters: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(27, "File too large")
+
+    spec = spec_of("Toy-v0")
+    parameters = [random_parameters(3, 4, seed) for seed in SEEDS]
+    requests = [Collect(parameters, chunk, 20) for chunk in range(3)]
+    here = answer(LocalFleet(fleet_of(spec, TANH_GAUSSIAN)), *requests)
+    monkeypatch.setattr("diaster.actors.shared_arrays.os.ftruncate", refuse)
+    assert flat(answer(WorkerFleet(fleet_of(spec, TANH_GAUSSIAN, SEEDS), 2), *requests)) == flat(here)
+
+
 def test_workers_have_their_policies_also_where_standard_input_is_closed(python: Callable, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     text = """

@@ -7,7 +7,6 @@ loaded in them. Results do not depend on the number of workers.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 from functools import partial
@@ -18,6 +17,7 @@ import gymnasium as gym
 
 from diaster.actors.fleet import FleetSpec, Request, SeedEnvs, isolated
 from diaster.actors.rollout import MakeEnv
+from diaster.actors.shared_arrays import ArrayReceiver, ArraySender, make_memory
 from diaster.envs.making import gym_spec, import_modules, make_env
 from diaster.envs.processes import line_to_the_parent, start_child
 from diaster.errors import DiasterError
@@ -31,6 +31,7 @@ class WorkerSetup(NamedTuple):
     env_json: str
     fleet: FleetSpec  # of the worker's own environments
     niceness: int
+    memory: int | None  # the handle of what it shares with the parent
 
 
 class WorkerFleet:
@@ -42,6 +43,7 @@ class WorkerFleet:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._connections: list[Connection] = []
         self._answers: dict[int, Any] = {}  # of each worker that has answered
+        self._sender: ArraySender | None = None
         try:
             self._start_workers(fleet, niceness)
         except BaseException:
@@ -49,9 +51,11 @@ class WorkerFleet:
             raise
 
     def _start_workers(self, fleet: FleetSpec, niceness: int) -> None:
+        memory = make_memory()
+        self._sender = ArraySender(self._connections, memory)
         env_json = gym_spec(fleet.spec.id).to_json()
         for positions in self._positions:
-            process, connection = start_child("diaster.actors.workers")
+            process, connection = start_child("diaster.actors.workers", handles=() if memory is None else [memory])
             self._processes.append(process)
             self._connections.append(connection)
             own = fleet._replace(
@@ -59,14 +63,13 @@ class WorkerFleet:
                 shares=tuple(fleet.shares[position] for position in positions),
                 imports=tuple(fleet.imports),
             )
-            connection.send(WorkerSetup(env_json, own, niceness))
+            connection.send(WorkerSetup(env_json, own, niceness, memory))
 
     def start(self, request: Request) -> None:
+        assert self._sender is not None
         self._answers = {}
-        for connection, positions in zip(self._connections, self._positions, strict=True):
-            own: list[Any] = [request.of_envs[position] for position in positions]
-            with contextlib.suppress(OSError):  # a worker that is gone: `finish` says so
-                connection.send(request._replace(of_envs=own))
+        shares = [[request.of_envs[position] for position in positions] for positions in self._positions]
+        self._sender.send([request._replace(of_envs=share) for share in shares])  # type: ignore[arg-type]
 
     def is_done(self) -> bool:
         self._receive(0.0)
@@ -99,6 +102,8 @@ class WorkerFleet:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if self._sender is not None:
+            self._sender.close()
 
     def _note_dead_workers(self) -> None:
         """A worker that is gone need not have closed its connection: a process that it forked may hold it open."""
@@ -122,10 +127,11 @@ def serve(connection: Connection) -> None:
     """A worker's life: make the environments, answer requests, end when the other side closes."""
     setup: WorkerSetup = connection.recv()
     os.nice(setup.niceness)
+    receiver = ArrayReceiver(connection, setup.memory)
     envs: SeedEnvs | None = None
     try:
         while True:
-            request: Request = connection.recv()
+            request = receiver.receive()
             try:
                 if envs is None:
                     envs = _make_envs(setup.env_json, setup.fleet)
