@@ -106,10 +106,11 @@ def test_an_environment_that_ends_the_interpreter_has_a_fault() -> None:
 
 
 def test_an_interrupt_that_an_environment_raises_itself_is_a_fault_and_one_of_the_keyboard_is_not() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        outcome(Ends(KeyboardInterrupt()))
-    before = signal.signal(signal.SIGINT, lambda *_: None)  # as while a run trains: Ctrl-C raises nothing
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        with pytest.raises(KeyboardInterrupt):
+            outcome(Ends(KeyboardInterrupt()))
+        signal.signal(signal.SIGINT, lambda *_: None)  # as while a run trains: Ctrl-C raises nothing
         with pytest.raises(EnvironmentFault, match="raised KeyboardInterrupt"):
             outcome(Ends(KeyboardInterrupt()))
     finally:

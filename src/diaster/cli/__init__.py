@@ -9,7 +9,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import diaster
 from diaster.cli.figures import figure, plot, report
@@ -81,16 +81,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain("diaster: interrupted; what was recorded so far, if anything, stays in the run directory.")
         return INTERRUPTED
     except BrokenPipeError:  # the program that reads our output (head, say) has ended
-        _give_up_output()
+        pass
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO, errno.EBADF):
             raise
-        _give_up_output()
         complain(f"diaster: the output could not be written: {error.strerror}.")
         return 1
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            _give_up_if_broken(stream)
     return 0
 
 
-def _give_up_output() -> None:
-    """What is still to be printed goes nowhere: Python would try once more when it ends, and complain."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _give_up_if_broken(stream: TextIO | None) -> None:
+    """What a stream cannot write goes nowhere: Python would try once more when it ends, and change the exit code."""
+    try:
+        if stream is not None:
+            stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except ValueError:
+        pass  # it is closed
