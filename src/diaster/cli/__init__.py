@@ -95,9 +95,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _give_up_if_broken(stream: TextIO | None) -> None:
     """What a stream cannot write goes nowhere: Python would try once more when it ends, and change the exit code."""
+    if stream is None:  # it was closed before we began
+        return
     try:
-        if stream is not None:
-            stream.flush()
+        stream.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except ValueError:
