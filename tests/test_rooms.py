@@ -8,7 +8,7 @@ import pytest
 import diaster
 
 ROOT = Path(diaster.__file__).parent
-FREE = {"errors", "signals", "types"}  # files beside the rooms that every room may import
+FREE = {"errors", "signals", "types"}  # files next to the rooms, which every room may import
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "signals": set(),

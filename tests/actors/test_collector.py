@@ -143,12 +143,12 @@ def test_the_same_seed_and_chunk_give_the_same_episodes(parameters: HostParamete
 
 
 def test_a_seeds_episodes_do_not_depend_on_what_other_seeds_do(parameters: HostParameters) -> None:
-    alone, beside, other = collector_of(seed=3), collector_of(seed=3), collector_of(seed=8)
+    alone, together, other = collector_of(seed=3), collector_of(seed=3), collector_of(seed=8)
     expected = [as_bytes(alone.collect(parameters, chunk, 20)) for chunk in range(2)]
     found = []
     for chunk in range(2):
         other.collect(None, 17 * chunk + 5, 33)
-        found.append(as_bytes(beside.collect(parameters, chunk, 20)))
+        found.append(as_bytes(together.collect(parameters, chunk, 20)))
     assert found == expected
 
 

@@ -471,7 +471,7 @@ def test_a_signal_ends_the_chunk_writes_a_checkpoint_and_says_how_to_go_on(
     )  # fmt: skip
     wait_for((tmp_path / "run" / CONFIG).exists)
     os.killpg(process.pid, number)  # as a terminal does
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 128 + number
     assert err.splitlines()[-1].endswith("go on with 'diaster resume run'.")
     assert len(generations(tmp_path / "run" / DIRECTORY)) == 1

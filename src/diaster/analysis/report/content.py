@@ -33,7 +33,7 @@ MOST_POINTS = 250  # of a curve: as many as a screen can show
 Labels = dict[Series, str]
 
 
-class Cell(NamedTuple):
+class ReturnEntry(NamedTuple):
     """The final return of one method on one task."""
 
     value: str
@@ -41,11 +41,11 @@ class Cell(NamedTuple):
     steps: str
 
 
-class Row(NamedTuple):
+class TaskReturns(NamedTuple):
     """A task in the table of returns; None where a method has no runs."""
 
     task: str
-    cells: list[Cell | None]
+    cells: list[ReturnEntry | None]
 
 
 class FigureEntry(NamedTuple):
@@ -84,7 +84,7 @@ class Content(NamedTuple):
     n_tasks: int
     missing: list[str]
     columns: list[str]
-    rows: list[Row]
+    rows: list[TaskReturns]
     n_changed: int
     """Curves with changed settings, which are hidden at first."""
     chart: dict[str, Any]
@@ -108,7 +108,7 @@ def page_content(results: Results) -> Content:
         n_tasks=len({curve.task for curve in curves}),
         missing=_missing(results, curves, labels),
         columns=[labels[series] for series in shown],
-        rows=[Row(task.title, _cells(of_task, shown)) for task, of_task in by_task(kept).items()],
+        rows=[TaskReturns(task.title, _cells(of_task, shown)) for task, of_task in by_task(kept).items()],
         n_changed=len(curves) - len(kept),
         chart=_chart(curves, kept, labels),
         figures=[_figure(name, results) for name in FIGURES],
@@ -146,9 +146,9 @@ def _last_step(curve: Curve) -> str:
     return steps_text(float(curve.steps[-1]))
 
 
-def _cells(curves: list[Curve], columns: list[Series]) -> list[Cell | None]:
+def _cells(curves: list[Curve], columns: list[Series]) -> list[ReturnEntry | None]:
     """A row of the table: the last evaluation that all seeds have, for each method."""
-    of_series = {curve.series: Cell(_final(curve), len(curve.seeds), _last_step(curve)) for curve in curves}
+    of_series = {curve.series: ReturnEntry(_final(curve), len(curve.seeds), _last_step(curve)) for curve in curves}
     return [of_series.get(series) for series in columns]
 
 
