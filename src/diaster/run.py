@@ -23,6 +23,7 @@ from diaster.config import RunConfig
 from diaster.decomposers import make_decomposer
 from diaster.envs.making import (
     Env,
+    close_env,
     describe_env,
     find_horizon,
     gym_spec,
@@ -60,7 +61,7 @@ class Run:
         env = make_env(self.config.env, self._horizon)
         self.spec: EnvSpec = describe_env(env, self.config.env, self._horizon)
         self._raw_space = raw_observation_space(env)
-        env.close()
+        close_env(env)
         self._decomposer = make_decomposer(self.config.method, self._horizon)
         self._agent = make_agent(self.config.agent, self.spec)
         self._reward_model = RewardModel(self._decomposer, self._horizon)

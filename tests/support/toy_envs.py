@@ -60,6 +60,25 @@ class ForkingToy(Toy):
             os.kill(self.child, signal.SIGKILL)
 
 
+class TalkingToy(Toy):
+    """Prints at every reset."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        print("hello from the environment")
+        return super().reset(seed=seed, options=options)
+
+
+class ClosingToy(Toy):
+    """Cannot be closed."""
+
+    def __init__(self, error: str) -> None:
+        super().__init__()
+        self.error = error
+
+    def close(self) -> None:
+        raise RuntimeError("stuck") if self.error == "raises" else SystemExit(0)
+
+
 class SpreadToy(Toy):
     """Rewards are multiples of 1/8, so that sums are exact; late: every second step pays for two."""
 
@@ -292,6 +311,9 @@ def register(name: str, toy: type[Toy], horizon: int | None = HORIZON, **kwargs:
 
 register("Toy", Toy)
 register("ToyForks", ForkingToy)
+register("ToyTalks", TalkingToy)
+register("ToyCloseRaises", ClosingToy, error="raises")
+register("ToyCloseExits", ClosingToy, error="exits")
 register("ToyMoody", MoodyToy)
 register("ToyProcess", ProcessToy)
 register("ToyUnlucky", UnluckyToy)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from diaster.envs.making import LARGEST_RETURN, Env, one_line
+from diaster.envs.making import LARGEST_RETURN, Env, close_env, one_line
 from diaster.errors import DiasterError, EnvironmentFault
 from diaster.signals import interrupts_raise
 from diaster.types import EnvSpec, Episode, FloatArray
@@ -82,8 +81,7 @@ class Rollout:
         """Let the environment go; the next reset makes a new one."""
         env, self._env = self._env, None
         if env is not None:
-            with contextlib.suppress(Exception):  # one that is broken may not even close
-                env.close()
+            close_env(env)
 
     def under_way(self) -> tuple[FloatArray, FloatArray]:
         """Observations and actions of the episode since its reset."""

@@ -6,6 +6,7 @@ Each command imports what it needs when it runs, so that help comes at once.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -59,6 +60,9 @@ def help_text() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """The entry point; returns the exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a sign that the terminal does not have is no reason to stop
     try:
         if os.name != "posix":
             raise DiasterError("diaster runs on Linux and macOS; on Windows, run it in WSL.")
@@ -82,7 +86,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:  # the program that reads our output (head, say) has ended
         pass
+    except MemoryError:
+        complain("diaster: there is too little memory; free some, or use smaller settings or a larger machine.")
+        return 1
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            complain(f"diaster: a name is too long for the file system: '{str(error.filename)[:60]}…'; choose another.")
+            return USAGE_ERROR
         if error.errno not in (errno.ENOSPC, errno.EIO, errno.EBADF):
             raise
         complain(f"diaster: the output could not be written: {error.strerror}.")

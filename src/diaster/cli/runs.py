@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import warnings
@@ -37,7 +38,7 @@ def evaluate(argv: Sequence[str]) -> None:
         raise DiasterError("no run directory was given; e.g. diaster evaluate runs/hopper.")
     from diaster.run import load
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):  # an environment may print what it likes
         warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
         results = load(arguments.run).evaluate(arguments.episodes, arguments.seed)
     if arguments.json:

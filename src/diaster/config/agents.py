@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
-from diaster.config.limits import Count, CountOrNone, Fraction, NotNegative, Positive, Units
+from diaster.config.limits import Count, CountOrNone, Fraction, NotNegative, Positive, Size, Units
 from diaster.config.methods import imported
 
 AgentName = Annotated[str, tyro.conf.arg(name="agent", prefix_name=False, metavar="NAME")]
@@ -21,7 +21,7 @@ class SacConfig:
     """What learns from the step rewards: 'diaster list agents' shows all there are."""
     hidden: Units = 256
     """Units of each of the two hidden layers."""
-    batch_size: Count = 256
+    batch_size: Size = 256
     """Transitions per update."""
     learning_rate: Positive = 3e-4
     """Adam's step size for actor, critics and temperature."""
@@ -51,7 +51,7 @@ class Td3Config:
     """What learns from the step rewards: 'diaster list agents' shows all there are."""
     hidden: Units = 256
     """Units of each of the two hidden layers."""
-    batch_size: Count = 256
+    batch_size: Size = 256
     """Transitions per update."""
     learning_rate: Positive = 3e-4
     """Adam's step size for actor and critics."""
@@ -81,7 +81,7 @@ class DdpgConfig:
     """What learns from the step rewards: 'diaster list agents' shows all there are."""
     hidden: Units = 256
     """Units of each of the two hidden layers."""
-    batch_size: Count = 256
+    batch_size: Size = 256
     """Transitions per update."""
     learning_rate: Positive = 3e-4
     """Adam's step size for actor and critic."""
@@ -105,7 +105,7 @@ class DqnConfig:
     """What learns from the step rewards: 'diaster list agents' shows all there are."""
     hidden: Units = 128
     """Units of each of the two hidden layers."""
-    batch_size: Count = 128
+    batch_size: Size = 128
     """Transitions per update."""
     learning_rate: Positive = 1e-3
     """Adam's step size."""

@@ -32,8 +32,12 @@ ABOVE_ZERO = Limit(
 )
 FRACTION = Limit(lambda value: 0.0 <= value <= 1.0, "is out of range; it has to lie between 0 and 1")
 
-Count = Annotated[int, at_least(1)]
-CountOrNone = Annotated[int, at_least(0)]
+MOST = 2**53  # every count below it is a float too, and TOML and JSON hold it
+Count = Annotated[int, at_least(1), at_most(MOST)]
+CountOrNone = Annotated[int, at_least(0), at_most(MOST)]
+# Of arrays that an update works on: larger ones fit into no machine, and a file could claim any number.
+Size = Annotated[int, at_least(1), at_most(10_000_000)]
+SizeOrNone = Annotated[int, at_least(0), at_most(10_000_000)]
 # A net of more units fits into no machine, and a file could claim any number.
 Units = Annotated[int, at_least(1), at_most(65_536)]
 Positive = Annotated[float, ABOVE_ZERO]

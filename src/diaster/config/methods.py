@@ -9,7 +9,18 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import tyro
 
-from diaster.config.limits import Count, CountOrNone, Fraction, NotNegative, Positive, Units, at_least, at_most
+from diaster.config.limits import (
+    Count,
+    CountOrNone,
+    Fraction,
+    NotNegative,
+    Positive,
+    Size,
+    SizeOrNone,
+    Units,
+    at_least,
+    at_most,
+)
 
 Auto = Literal["auto"]
 EpisodeDraw = Literal["length", "uniform"]
@@ -40,13 +51,13 @@ class DiasterConfig:
     """sampled: each update looks at some short segments of an episode; all: at whole episodes, cut (the paper)."""
     n_cuts: CountOrNone | Auto = "auto"
     """Cut points per episode with segments=all, 0 to horizon - 1; auto is the paper's 1."""
-    segment_length: Count = 4
+    segment_length: Size = 4
     """Steps per segment with segments=sampled."""
-    segments_per_episode: Count = 16
+    segments_per_episode: Size = 16
     """Segments drawn per episode with segments=sampled."""
-    batch_episodes: Count = 4
+    batch_episodes: Size = 4
     """Episodes per update."""
-    batch_steps: CountOrNone = 0
+    batch_steps: SizeOrNone = 0
     """Budget of steps per update with segments=all; 0 gives every episode of the batch room for the horizon."""
     loss: Literal["mean", "sum"] = "mean"
     """Compare the mean per step with R/L, or the sum with R (the paper)."""
@@ -91,9 +102,9 @@ class RrdConfig:
     """How returns are decomposed: 'diaster list methods' shows all there are."""
     hidden: Units = 256
     """Units of each of the two hidden layers of the step reward."""
-    batch_episodes: Count = 4
+    batch_episodes: Size = 4
     """Episodes per update."""
-    subset: Count = 64
+    subset: Size = 64
     """Steps drawn per episode, without replacement where the episode has that many."""
     unbiased: bool = False
     """Take the variance of the drawn steps out of the loss (the unbiased variant)."""
@@ -123,7 +134,7 @@ class RdConfig:
     """How returns are decomposed: 'diaster list methods' shows all there are."""
     hidden: Units = 256
     """Units of each of the two hidden layers of the step reward."""
-    batch_episodes: Count = 4
+    batch_episodes: Size = 4
     """Episodes per update, all of their steps."""
     learning_rate: Positive = 3e-4
     """Adam's step size."""
@@ -151,7 +162,7 @@ class RudderConfig:
     """How returns are decomposed: 'diaster list methods' shows all there are."""
     hidden: Units = 256
     """Units of the LSTM."""
-    batch_episodes: Count = 8
+    batch_episodes: Size = 8
     """Episodes per update, all of their steps."""
     auxiliary_weight: NotNegative = 0.5
     """Weight of the loss at every step, next to that at the last one."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from diaster.config.agents import AGENTS, AgentConfig, SacConfig
-from diaster.config.limits import Count, CountOrNone, Positive, at_least, at_most
+from diaster.config.limits import MOST, Count, CountOrNone, Positive, at_least, at_most
 from diaster.config.methods import METHODS, Auto, DiasterConfig, MethodConfig
 from diaster.errors import DiasterError, unknown
 
@@ -58,7 +58,7 @@ Seeds = Annotated[
 class ReplayConfig:
     """The store of episodes."""
 
-    capacity: Annotated[int, at_least(2)] = 1_000_000
+    capacity: Annotated[int, at_least(2), at_most(MOST)] = 1_000_000
     """Observations kept; the oldest whole episodes make room."""
 
 

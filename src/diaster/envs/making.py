@@ -21,6 +21,7 @@ from gymnasium import spaces
 from diaster.config import PAPER_TASKS
 from diaster.envs.planar import make_lean
 from diaster.errors import DiasterError, unknown
+from diaster.signals import interrupts_raise
 from diaster.types import EnvSpec
 
 Env = gym.Env[Any, Any]
@@ -140,6 +141,15 @@ def make_env(env_id: str | gym.envs.registration.EnvSpec, horizon: int, **kwargs
     if not _is_episodic(env):
         env = EpisodicReward(env)
     return env
+
+
+def close_env(env: Any) -> None:
+    """Let an environment go. One that cannot be closed is let go all the same; only Ctrl-C is passed on."""
+    try:
+        env.close()
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and interrupts_raise():
+            raise
 
 
 def one_line(error: BaseException) -> str:

@@ -22,7 +22,15 @@ from diaster.types import EnvSpec
 
 def find_devices(wanted: str, number: int | str) -> list[jax.Device]:
     """The devices to learn on, of one kind."""
-    devices = _devices_of(wanted)
+    if getattr(jax.config, "jax_enable_x64", False):
+        raise DiasterError("JAX_ENABLE_X64 is set, and diaster computes in 32 bits; unset it.")
+    try:
+        devices = _devices_of(wanted)
+    except (RuntimeError, AssertionError) as error:  # JAX's, of a platform that was named and is not there
+        named = os.environ.get("JAX_PLATFORMS", "")
+        raise DiasterError(
+            f"JAX cannot use JAX_PLATFORMS={named} on this machine ({one_sentence(error)}); unset it, or name another."
+        ) from None
     if number == "all":
         return devices
     assert isinstance(number, int)
@@ -32,6 +40,11 @@ def find_devices(wanted: str, number: int | str) -> list[jax.Device]:
             "use --devices all to take what there is."
         )
     return devices[:number]
+
+
+def one_sentence(error: BaseException) -> str:
+    """The first line of an error."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
 
 
 def _devices_of(wanted: str) -> list[jax.Device]:

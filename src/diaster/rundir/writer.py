@@ -51,6 +51,9 @@ class RunWriter:
         self._lock.take()
         self._refuse_what_came_meanwhile()
         self._is_claimed = True
+        for item in self.path.iterdir():
+            if item.name != LOCK and is_leftover(item.name):
+                item.unlink(missing_ok=True)
         if not self._is_resumed:
             write_atomically(self.path / CONFIG, write_toml(self._config).encode())
         elif os.path.lexists(self.path / METADATA):  # else it was killed here, with only its settings written
@@ -128,8 +131,13 @@ def refuse_existing_run(path: Path, besides: str | None = None) -> None:
         raise DiasterError(f"'{nearest}' cannot be written to; give another directory with --out.")
     if (path / CONFIG).exists():
         raise DiasterError(f"'{path}' already holds a run; give another directory with --out, or remove it.")
-    if path.is_dir() and any(item.name != besides for item in path.iterdir()):
+    if path.is_dir() and any(item.name != besides and not is_leftover(item.name) for item in path.iterdir()):
         raise DiasterError(f"'{path}' is not empty; give a new directory with --out.")
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a file was left by a run that was killed before its settings were written."""
+    return name == LOCK or name.startswith((f".{CONFIG}.", f".{METADATA}."))
 
 
 def make_directory(path: Path, exclusively: bool) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 
 from diaster.agents import check_pair
 from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, validate
-from diaster.envs.making import describe_env, find_horizon, import_modules, make_env
+from diaster.envs.making import close_env, describe_env, find_horizon, import_modules, make_env
 from diaster.errors import DiasterError
 from diaster.types import EnvSpec
 
@@ -20,7 +20,7 @@ def resolve(config: RunConfig) -> tuple[RunConfig, EnvSpec]:
     try:
         spec = describe_env(env, config.env, horizon)
     finally:
-        env.close()
+        close_env(env)
     resolved = dataclasses.replace(config, horizon=horizon, warmup_steps=_warmup_steps(config, horizon))
     validate(resolved)
     check_pair(config.agent.name, spec)
