@@ -11,8 +11,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def interrupts_raise() -> bool:
-    """Whether Ctrl-C raises KeyboardInterrupt here and now; where it does not, only code can have raised one."""
-    return signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    """Whether Ctrl-C may raise KeyboardInterrupt here and now; where it cannot, only code can have raised one."""
+    handler = signal.getsignal(signal.SIGINT)
+    return callable(handler) and not isinstance(getattr(handler, "__self__", None), Interruption)
 
 
 class Interruption:
@@ -25,6 +26,8 @@ class Interruption:
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():  # Python allows it nowhere else
             for number in SIGNALS:
+                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                    continue  # nohup: the run is to outlive its terminal
                 self._before[number] = signal.signal(number, self._note)
         return self
 
@@ -37,5 +40,6 @@ class Interruption:
 
     def _restore(self) -> None:
         for number, before in self._before.items():
-            signal.signal(number, before)
+            if before is not None:  # what was set from C cannot be set again from here
+                signal.signal(number, before)
         self._before = {}

@@ -415,3 +415,13 @@ def test_an_evaluation_that_lost_all_of_its_episodes_tries_another(
     spec = describe_env(make_env("Toy-v0", toy_envs.HORIZON), "Toy-v0", toy_envs.HORIZON)
     rollout = Rollout(lambda: make_env(next(made), toy_envs.HORIZON), spec, "seed 0's evaluation")
     assert len(list(evaluation_episodes(rollout, TANH_GAUSSIAN, parameters, 0, 0, n, retries))) == kept
+
+
+def test_a_collector_keeps_nothing_of_the_state_it_was_restored_from(parameters: HostParameters) -> None:
+    one, other = collector_of(), collector_of()
+    one.collect(parameters, 0, 6)
+    state = one.state()
+    assert other.restore(state)
+    for array in (state.obs, state.action):
+        array[...] = 77.0  # the memory of a message is written to again
+    assert as_bytes(other.collect(parameters, 1, 10)) == as_bytes(one.collect(parameters, 1, 10))

@@ -15,6 +15,7 @@ from diaster.actors.collector import Collector
 from diaster.actors.rollout import Rollout
 from diaster.envs.making import EpisodicReward, describe_env
 from diaster.errors import EnvironmentFault
+from diaster.signals import Interruption
 from diaster.types import Episode
 
 STEPS = 4
@@ -110,8 +111,8 @@ def test_an_interrupt_that_an_environment_raises_itself_is_a_fault_and_one_of_th
     try:
         with pytest.raises(KeyboardInterrupt):
             outcome(Ends(KeyboardInterrupt()))
-        signal.signal(signal.SIGINT, lambda *_: None)  # as while a run trains: Ctrl-C raises nothing
-        with pytest.raises(EnvironmentFault, match="raised KeyboardInterrupt"):
+        # While a run trains, Ctrl-C raises nothing.
+        with Interruption(), pytest.raises(EnvironmentFault, match="raised KeyboardInterrupt"):
             outcome(Ends(KeyboardInterrupt()))
     finally:
         signal.signal(signal.SIGINT, before)

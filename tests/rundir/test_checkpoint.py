@@ -390,3 +390,14 @@ def test_nothing_is_read_written_or_removed_behind_a_link(written: Path) -> None
         with pytest.raises(DiasterError, match="is a link"):
             call()
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == before
+
+
+def test_a_state_with_the_metrics_of_a_long_time_without_an_evaluation_can_be_read(tmp_path: Path) -> None:
+    metrics = {f"metrics.{call}.critic_loss": np.zeros(2, np.float32) for call in range(15_000)}
+    writer = CheckpointWriter(tmp_path / "checkpoint", "settings", 1, CAPACITY)
+    writer.write(Snapshot({}, metrics, ()))
+    assert writer.settle(wait=True) is None
+    writer.close()
+    found, complaints = read_checkpoint(tmp_path / "checkpoint", "settings", 1, CAPACITY, 1 << 30)
+    assert found is not None and complaints == []
+    assert found.arrays.keys() == metrics.keys()

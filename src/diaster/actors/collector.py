@@ -152,7 +152,7 @@ class Collector:
         for action, before, after in zip(state.action, state.obs[:-1], state.obs[1:], strict=True):
             if not np.array_equal(obs, before):
                 return False
-            obs, episode = self._rollout.step(action)
+            obs, episode = self._rollout.step(np.array(action))  # it may lie in memory that is written to again
             if episode is not None or not np.array_equal(obs, after):
                 return False
         return np.array_equal(obs, state.obs[-1])

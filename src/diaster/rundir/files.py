@@ -101,8 +101,10 @@ def refuse_detours(path: Path, root: Path) -> None:
 
 def typed(path: Path) -> str:
     """A path as a person would type it in a shell here."""
-    here = Path.cwd()
-    return shlex.quote(str(path.relative_to(here) if path.is_absolute() and path.is_relative_to(here) else path))
+    with contextlib.suppress(OSError):  # the working directory may be gone
+        if path.is_absolute() and path.is_relative_to(Path.cwd()):
+            path = path.relative_to(Path.cwd())
+    return shlex.quote(str(path))
 
 
 def refuse_link(directory: Path) -> None:
@@ -167,9 +169,9 @@ def read_tensors(path: Path, most: int = MOST_TENSOR_BYTES, root: Path | None = 
     return parse_tensors(read_bytes(path, most, root), path)
 
 
-def parse_tensors(content: bytes, path: Path) -> dict[str, NDArray[Any]]:
+def parse_tensors(content: bytes, path: Path, most_header: int = MOST_HEADER_BYTES) -> dict[str, NDArray[Any]]:
     """The arrays that bytes of a safetensors file stand for."""
-    check_header(content, path)
+    check_header(content, path, most_header)
     try:
         return dict(safetensors.numpy.load(content))
     except KeyError as error:  # a kind of number that NumPy has no name for
@@ -180,13 +182,13 @@ def parse_tensors(content: bytes, path: Path) -> dict[str, NDArray[Any]]:
         raise DiasterError(f"'{path}' does not fit into memory; free some, or use a larger machine.") from None
 
 
-def check_header(content: bytes, path: Path) -> None:
+def check_header(content: bytes, path: Path, most: int = MOST_HEADER_BYTES) -> None:
     """The header is there, as long as it says, no longer than it has reason to be, and names each array once."""
     length = int.from_bytes(content[:8], "little")
     if len(content) < 8 or length > len(content) - 8:
         raise damaged(path, "it ends before its header does")
-    if length > MOST_HEADER_BYTES:
-        raise damaged(path, f"its header has {length:,} bytes, and at most {MOST_HEADER_BYTES:,} are allowed")
+    if length > most:
+        raise damaged(path, f"its header has {length:,} bytes, and at most {most:,} are allowed")
     parse_json(content[8 : 8 + length], path)
 
 
@@ -246,7 +248,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError as error:
         raise DiasterError(f"'{path}' cannot be written: {error.strerror}.") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the file system may have become read-only
+            temporary.unlink(missing_ok=True)
 
 
 def new_file(folder: Path, prefix: str, suffix: str = "") -> tuple[int, Path]:

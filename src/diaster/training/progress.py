@@ -6,7 +6,7 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, TextIO
 
 from diaster.config import RunConfig
@@ -54,30 +54,42 @@ class Silent:
     def close(self) -> None: ...
 
 
+@contextlib.contextmanager
+def _unfailing() -> Iterator[None]:
+    """Output that cannot be written (a full disk, a closed pipe, a closed stream) raises nothing."""
+    try:
+        yield
+    except OSError:
+        pass
+    except ValueError as error:
+        if "closed file" not in str(error):
+            raise
+
+
 class Unfailing:
-    """Passes everything on to a reporter. What it cannot write (a full disk, a closed pipe) never ends a run."""
+    """Passes everything on to a reporter. What it cannot write never ends a run."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
 
     def start(self, config: RunConfig, spec: EnvSpec, step: int = 0) -> None:
-        with contextlib.suppress(OSError):
+        with _unfailing():
             self._reporter.start(config, spec, step)
 
     def advance(self, progress: Progress) -> None:
-        with contextlib.suppress(OSError):
+        with _unfailing():
             self._reporter.advance(progress)
 
     def evaluated(self, rows: Sequence[ResultRow]) -> None:
-        with contextlib.suppress(OSError):
+        with _unfailing():
             self._reporter.evaluated(rows)
 
     def warn(self, sentence: str) -> None:
-        with contextlib.suppress(OSError):
+        with _unfailing():
             self._reporter.warn(sentence)
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
+        with _unfailing():
             self._reporter.close()
 
 

@@ -29,6 +29,9 @@ from diaster.rundir.files import parse_tensors, read_bytes, refuse_link
 from diaster.types import Episode, EpisodeNumbers, EvaluationEpisode
 
 LEAST_EPISODES = 2  # of a seed, to learn from
+# A state holds an array for each metric of every call of the learner since the last evaluation: a million of them here,
+# and as many as safetensors reads.
+MOST_HEADER = 100_000_000
 
 
 class Checkpoint(NamedTuple):
@@ -138,4 +141,4 @@ def _read_file(directory: Path, file: StoredFile, most: int) -> Arrays:
     content = read_bytes(path, min(file.size, most), root=directory.parent)
     if len(content) != file.size or checksum(content) != file.sha256:
         raise DiasterError(f"'{path}' is damaged: its checksum is wrong.")
-    return parse_tensors(content, path)
+    return parse_tensors(content, path, MOST_HEADER)
