@@ -60,6 +60,14 @@ class ForkingToy(Toy):
             os.kill(self.child, signal.SIGKILL)
 
 
+class MovingToy(Toy):
+    """Changes the working directory when it is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        os.chdir(os.environ["TOY_ELSEWHERE"])
+
+
 class TalkingToy(Toy):
     """Prints at every reset."""
 
@@ -311,6 +319,7 @@ def register(name: str, toy: type[Toy], horizon: int | None = HORIZON, **kwargs:
 
 register("Toy", Toy)
 register("ToyForks", ForkingToy)
+register("ToyMoves", MovingToy)
 register("ToyTalks", TalkingToy)
 register("ToyCloseRaises", ClosingToy, error="raises")
 register("ToyCloseExits", ClosingToy, error="exits")

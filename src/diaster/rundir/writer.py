@@ -66,7 +66,7 @@ class RunWriter:
         if self._is_resumed and (self.path / DONE).exists():
             raise already_complete(self.path)
         if not self._is_resumed:
-            refuse_existing_run(self.path, besides=LOCK)
+            refuse_existing_run(self.path)
 
     def keep(self) -> None:
         """Keep the directory, even without results."""
@@ -121,8 +121,8 @@ def already_complete(path: Path) -> DiasterError:
     return DiasterError(f"'{path}' is complete; there is nothing left to train.")
 
 
-def refuse_existing_run(path: Path, besides: str | None = None) -> None:
-    """Refuse a directory that holds anything, apart from one name, and one that cannot be made."""
+def refuse_existing_run(path: Path) -> None:
+    """Refuse a directory that holds more than a killed run's leftovers, and one that cannot be made."""
     nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not nearest.is_dir():
         where = "" if nearest == path else f", so '{path}' cannot be made"
@@ -131,7 +131,7 @@ def refuse_existing_run(path: Path, besides: str | None = None) -> None:
         raise DiasterError(f"'{nearest}' cannot be written to; give another directory with --out.")
     if (path / CONFIG).exists():
         raise DiasterError(f"'{path}' already holds a run; give another directory with --out, or remove it.")
-    if path.is_dir() and any(item.name != besides and not is_leftover(item.name) for item in path.iterdir()):
+    if path.is_dir() and any(not is_leftover(item.name) for item in path.iterdir()):
         raise DiasterError(f"'{path}' is not empty; give a new directory with --out.")
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from diaster.actors.collector import CollectorState
 from diaster.config import RunConfig
+from diaster.config.limits import MOST
 from diaster.errors import DiasterError
 from diaster.learning.snapshot import LearnerSnapshot
 from diaster.rundir.checkpoint import Checkpoint
@@ -21,7 +22,6 @@ from diaster.training.schedule import n_chunks
 from diaster.types import EnvSpec, Episode
 
 COLLECTOR_COUNTS, COLLECTOR_ARRAYS = CollectorState._fields[:3], CollectorState._fields[3:]
-MOST = 2**53  # no count of a run is larger, and floats hold all of these
 MOST_METRICS = 1_000_000  # calls of the learner between two evaluations
 
 
