@@ -41,6 +41,7 @@ os.environ |= {
     **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     "XLA_FLAGS": extended("XLA_FLAGS", " ", *FLAGS),
     "XDG_CACHE_HOME": str(CACHE),  # Matplotlib's fonts are there too
+    "XDG_STATE_HOME": str(CACHE / "state"),  # the key that marks runs as made here
     "JAX_COMPILATION_CACHE_DIR": str(CACHE / "jax"),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",

@@ -38,6 +38,7 @@ from diaster.nn.trees import leaf_names
 from diaster.rundir.files import Form, check_finite, is_file
 from diaster.rundir.records import DECOMPOSER, DONE, POLICY, read_config, read_metadata, read_tensors
 from diaster.rundir.results import Table, read_progress
+from diaster.rundir.trust import check_trust
 from diaster.types import EnvSpec, EvaluationEpisode, FloatArray
 
 # Evaluations after the run draw their episodes from numbers that no evaluation during it can have.
@@ -52,10 +53,12 @@ def saved_forms(template: Any, n_seeds: int, fields: Sequence[str] | None = None
 class Run:
     """What `train` returns and `load` reads. Seeds are named by their number, as on the command line."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, trust: bool = False) -> None:
         self.path = path
         self.config: RunConfig = read_config(path)
         self.metadata: dict[str, Any] = read_metadata(path)
+        if not trust:
+            check_trust(path, self.config)
         import_modules(self.config.imports)
         self._horizon = find_horizon(self.config.env, self.config.horizon)
         env = make_env(self.config.env, self._horizon)
@@ -231,6 +234,9 @@ class Run:
             ) from None
 
 
-def load(path: str | Path) -> Run:
-    """A run, from the directory that `train` wrote."""
-    return Run(Path(path))
+def load(path: str | Path, *, trust: bool = False) -> Run:
+    """A run, from the directory that `train` wrote.
+
+    With `trust` the modules that it names are imported even if it was not made here by this user.
+    """
+    return Run(Path(path), trust)

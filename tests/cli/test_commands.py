@@ -16,6 +16,7 @@ from command_line import Output, run
 from diaster.rundir.recordings import ROLLOUTS
 from diaster.rundir.records import CONFIG, DECOMPOSER, DONE, METADATA, POLICY, PROGRESS, read_config
 from diaster.rundir.results import read_progress
+from diaster.rundir.trust import SIGNATURE
 
 SETTINGS = {
     "workers": "0",
@@ -61,10 +62,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
 
 
 def test_a_run_directory_holds_the_files_that_are_promised_and_no_other(trained: Trained) -> None:
-    expected = {CONFIG, PROGRESS, METADATA, POLICY, DECOMPOSER, DONE}
+    expected = {CONFIG, PROGRESS, METADATA, POLICY, DECOMPOSER, DONE, SIGNATURE}
     assert {item.name for item in trained.path.iterdir()} == expected
     assert expected == {
         "config.toml", "progress.csv", "metadata.json", "policy.safetensors", "decomposer.safetensors", "DONE",
+        "signature",
     }  # fmt: skip
 
 

@@ -322,7 +322,7 @@ def test_a_run_of_hostile_settings_is_refused_by_the_command(run: Path) -> None:
         (run / CONFIG).write_text(changed, encoding="utf-8")
         before = contents(run.parent)
         with little_memory(256):
-            assert words in refused("evaluate", run, "--episodes", 1), hostile
+            assert words in refused("evaluate", run, "--episodes", 1, "--trust"), hostile
         assert contents(run.parent) == before, hostile
 
 
@@ -333,7 +333,7 @@ def test_a_module_that_does_not_let_itself_be_imported_is_refused(run: Path, mon
         module = f"stubborn_module_{number}"
         (run.parent / "outside" / f"{module}.py").write_text(code, encoding="utf-8")
         (run / CONFIG).write_text(text.replace('"toy_envs"', f'"{module}"'), encoding="utf-8")
-        assert f"'{module}' cannot be imported" in refused("evaluate", run), code
+        assert f"'{module}' cannot be imported" in refused("evaluate", run, "--trust"), code
 
 
 def test_episodes_that_no_memory_can_hold_are_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

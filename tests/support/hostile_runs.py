@@ -41,6 +41,7 @@ from diaster.rundir.records import (
     read_tensors,
 )
 from diaster.rundir.results import progress_csv, read_progress
+from diaster.rundir.trust import sign
 
 FILES = (CONFIG, METADATA, PROGRESS, POLICY, DECOMPOSER)
 SEEDS, HORIZON = (3, 8), 10
@@ -102,6 +103,7 @@ def write_run(path: Path) -> None:
         }
         (path / file).write_bytes(safetensors.numpy.save(arrays))
     (path / DONE).touch()
+    sign(path, config)
 
 
 class HostileRuns:

@@ -10,6 +10,7 @@ from diaster.config import METHODS, PAPER_TASKS, build_config, write_toml
 from diaster.rundir.recordings import Maze, Rollouts, nets_digest, write_rollouts
 from diaster.rundir.records import CONFIG, DECOMPOSER, DONE, METADATA, POLICY, PROGRESS, read_config
 from diaster.rundir.results import COLUMNS, progress_csv
+from diaster.rundir.trust import sign
 
 QUALITY = {
     "diaster": 0.9, "rrd": 0.8, "rd": 0.6, "rudder": 0.3, "ircr": 0.7, "uniform": 0.45, "episodic": 0.15, "dense": 1.0,
@@ -103,6 +104,7 @@ def make_run_with_nets(path: Path, env: str) -> Path:
         }
         (path / name).write_bytes(safetensors.numpy.save(arrays))
     (path / METADATA).write_text("{}", encoding="utf-8")
+    sign(path, config)
     return path
 
 

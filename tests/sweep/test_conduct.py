@@ -21,7 +21,8 @@ import diaster
 from diaster.rundir.checkpoint import DIRECTORY, generations
 from diaster.rundir.lock import RunLock
 from diaster.rundir.records import CONFIG, DONE, METADATA, PROGRESS, read_config
-from diaster.sweep.conduct import FILE, LOGS
+from diaster.sweep.conduct import FILE, LOGS, describe_plan, local_site, make_plan
+from diaster.sweep.resources import Wishes, find_machine
 from diaster.sweep.status import STATUS
 
 SWEEP = """
@@ -106,13 +107,25 @@ def test_a_dry_run_shows_every_cell_and_starts_nothing(swept: Swept) -> None:
     output = command("sweep", swept.file, "--out", swept.out, "--dry-run")
     assert (output.code, output.err) == (0, "")
     assert state_of(output) == {"Toy-v0_uniform": "done", "ToyShape-v0_uniform": "waiting"}
-    heads, done, waiting, last = output.out.splitlines()
+    heads, _, waiting, counts, remark = output.out.splitlines()
     assert heads.split() == ["cell", "state", "steps", "seeds", "time", "memory"]
+    assert waiting.split() == ["ToyShape-v0_uniform", "waiting", "240", "1"]
+    assert counts.startswith("2 cells, 1 done; ")
+    assert remark == "Without a time: cells that import toy_envs; a dry run imports nothing."
+    assert sorted(swept.out.rglob("*")) == before
+
+
+def plan_of(swept: Swept) -> list[str]:
+    """What a dry run would say if it could look at all environments."""
+    plan = make_plan(swept.file, swept.out)
+    return describe_plan(plan, local_site(find_machine(), Wishes(None, None, None), plan)).splitlines()
+
+
+def test_a_plan_has_the_time_that_cells_took_or_may_take(swept: Swept) -> None:
+    _, done, waiting, last = plan_of(swept)
     assert "~" not in done
     assert "~" in waiting
-    assert last.startswith("2 cells, 1 done; ")
     assert "from the speed of 1 finished cell" in last
-    assert sorted(swept.out.rglob("*")) == before
 
 
 def test_a_dry_run_makes_no_directory(swept: Swept, tmp_path: Path) -> None:
@@ -126,7 +139,7 @@ def test_a_cell_that_was_cut_off_is_broken_and_what_is_left_of_it_is_less(copy: 
     (copy.out / "Toy-v0_uniform" / DONE).unlink()
     output = command("sweep", copy.file, "--out", copy.out, "--dry-run")
     assert state_of(output) == {"Toy-v0_uniform": "broken", "ToyShape-v0_uniform": "waiting"}
-    assert output.out.splitlines()[1].split()[-3] == "~0:00"  # its last evaluation was at its last step
+    assert plan_of(copy)[1].split()[-3] == "~0:00"  # its last evaluation was at its last step
 
 
 def test_when_all_cells_are_done_nothing_is_started(copy: Swept) -> None:

@@ -31,6 +31,7 @@ from diaster.rundir.checkpoint import manifest as manifests
 from diaster.rundir.lock import LOCK, RunLock
 from diaster.rundir.records import CONFIG, METADATA, read_metadata
 from diaster.rundir.results import read_progress
+from diaster.rundir.trust import SIGNATURE
 from diaster.training import resolve
 from diaster.training.progress import Progress, Silent
 from diaster.training.train import resume_training, run_training
@@ -107,7 +108,8 @@ def test_a_run_that_was_cut_off_when_its_settings_alone_were_written_begins_anew
     tmp_path: Path, halves: tuple[Path, Any]
 ) -> None:
     (tmp_path / "run").mkdir()
-    shutil.copy(halves[0] / CONFIG, tmp_path / "run")
+    for name in (SIGNATURE, CONFIG):  # in this order
+        shutil.copy(halves[0] / name, tmp_path / "run")
     resumed = resume_training(tmp_path / "run", Silent())
     assert learnt_bytes(resumed) == halves[1]
     assert "wall_seconds" in read_metadata(resumed.path)

@@ -29,6 +29,8 @@ class EvaluateArguments:
     """Only this seed."""
     json: bool = False
     """Print JSON."""
+    trust: bool = False
+    """Import the modules that the run names, even if it was not made here by you."""
 
 
 def evaluate(argv: Sequence[str]) -> None:
@@ -40,7 +42,7 @@ def evaluate(argv: Sequence[str]) -> None:
 
     with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):  # an environment may print what it likes
         warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
-        results = load(arguments.run).evaluate(arguments.episodes, arguments.seed)
+        results = load(arguments.run, trust=arguments.trust).evaluate(arguments.episodes, arguments.seed)
     if arguments.json:
         # A number without a meaning is null: NaN is not JSON.
         rows = {
@@ -72,6 +74,8 @@ class RecordArguments:
     """Run directory."""
     episodes: int = 10
     """Episodes of each seed's policy, and about as many of a spread of behaviours between it and random actions."""
+    trust: bool = False
+    """Import the modules that the run names, even if it was not made here by you."""
 
 
 def record(argv: Sequence[str]) -> None:
@@ -82,7 +86,7 @@ def record(argv: Sequence[str]) -> None:
     from diaster.media.recording import record_rollouts
     from diaster.rundir.recordings import ROLLOUTS
 
-    record_rollouts(arguments.run, arguments.episodes)
+    record_rollouts(arguments.run, arguments.episodes, arguments.trust)
     print(f"recorded: {arguments.run / ROLLOUTS}")
 
 
@@ -96,6 +100,8 @@ class VideoArguments:
     """Film to write: .mp4 or .gif."""
     seed: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """The seed whose policy acts; by default the first."""
+    trust: bool = False
+    """Import the modules that the run names, even if it was not made here by you."""
 
 
 def video(argv: Sequence[str]) -> None:
@@ -106,5 +112,5 @@ def video(argv: Sequence[str]) -> None:
     from diaster.media.video import write_video
     from diaster.training.progress import number
 
-    episode = write_video(arguments.run, arguments.out, arguments.seed).episode.episode
+    episode = write_video(arguments.run, arguments.out, arguments.seed, arguments.trust).episode.episode
     print(f"wrote {arguments.out} ({episode.length} steps, return {number(episode.episode_return)})")

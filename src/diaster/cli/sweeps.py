@@ -27,7 +27,7 @@ class SweepArguments:
     out: Path | None = None
     """Directory for the results; by default runs/ and the name of the file."""
     dry_run: bool = False
-    """Print the cells with their expected time and memory, and train nothing."""
+    """Print the cells with their expected time and memory; train nothing and import no modules that the file names."""
     jobs: int | None = None
     """Cells at a time on this machine; by default as many as cores and memory allow."""
     cpus: int | None = None
@@ -69,7 +69,7 @@ def sweep(argv: Sequence[str]) -> None:
 
     wishes = Wishes(arguments.jobs, arguments.cpus, arguments.gpus)
     check_wishes(wishes)
-    plan = make_plan(arguments.file, arguments.out)
+    plan = make_plan(arguments.file, arguments.out, may_import=not arguments.dry_run)
     with contextlib.ExitStack() as stack:
         if arguments.launcher == "ray":
             from diaster.sweep.launch_ray import ray_cluster

@@ -86,6 +86,8 @@ class ResumeArguments:
     """Run directory."""
     quiet: bool = False
     """Print nothing but warnings."""
+    trust: bool = False
+    """Import the modules that the run names, even if it was not made here by you."""
 
 
 def resume(argv: Sequence[str]) -> None:
@@ -96,7 +98,7 @@ def resume(argv: Sequence[str]) -> None:
     from diaster.training.progress import Silent, make_reporter
     from diaster.training.train import resume_training
 
-    run = resume_training(arguments.run, Silent() if arguments.quiet else make_reporter())
+    run = resume_training(arguments.run, Silent() if arguments.quiet else make_reporter(), arguments.trust)
     if not arguments.quiet:
         _say_done(run.path)
 

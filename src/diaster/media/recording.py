@@ -54,11 +54,11 @@ class Places(NamedTuple):
     goal: list[int]
 
 
-def record_rollouts(path: Path, episodes: int) -> None:
+def record_rollouts(path: Path, episodes: int, trust: bool = False) -> None:
     """Record `episodes` episodes of each seed's policy, and the spread, unless they are there already."""
     if not 1 <= episodes <= MOST_EPISODES:
         raise DiasterError(f"{episodes} episodes were asked for; give a number from 1 to {MOST_EPISODES}.")
-    run = Run(path)
+    run = Run(path, trust)
     nets = nets_digest(path)
     with contextlib.suppress(DiasterError):  # there is none, or none that can be used
         there = read_rollouts(path)

@@ -41,11 +41,11 @@ class Film(NamedTuple):
     """Pictures a second."""
 
 
-def write_video(path: Path, out: Path, seed: int | None = None) -> Film:
+def write_video(path: Path, out: Path, seed: int | None = None, trust: bool = False) -> Film:
     """Film one deterministic episode of a run's policy."""
     check_picture(out, FORMATS)
     write = _find_writer(out.suffix.lower())
-    run = Run(path)
+    run = Run(path, trust)
     seed = run.seeds[0] if seed is None else seed
     try:
         film = _film(run, seed)

@@ -18,6 +18,7 @@ from diaster.rundir.files import write_atomically
 from diaster.rundir.lock import LOCK, RunLock
 from diaster.rundir.records import CONFIG, DECOMPOSER, DONE, METADATA, POLICY, PROGRESS, read_metadata
 from diaster.rundir.results import ResultRow, progress_csv
+from diaster.rundir.trust import SIGNATURE, sign
 
 
 class RunWriter:
@@ -55,6 +56,7 @@ class RunWriter:
             if item.name != LOCK and is_leftover(item.name):
                 item.unlink(missing_ok=True)
         if not self._is_resumed:
+            sign(self.path, self._config)
             write_atomically(self.path / CONFIG, write_toml(self._config).encode())
         elif os.path.lexists(self.path / METADATA):  # else it was killed here, with only its settings written
             self.before = read_metadata(self.path)
@@ -75,9 +77,9 @@ class RunWriter:
     def release(self) -> None:
         """Unlock the directory; if the run has no results, remove what `claim` made."""
         with contextlib.suppress(OSError):
-            is_empty = {item.name for item in self.path.iterdir()} <= {CONFIG, METADATA, LOCK}
+            is_empty = {item.name for item in self.path.iterdir()} <= {CONFIG, METADATA, SIGNATURE, LOCK}
             if self._is_claimed and not self._is_kept and is_empty:
-                for name in (CONFIG, METADATA):
+                for name in (CONFIG, METADATA, SIGNATURE):
                     (self.path / name).unlink(missing_ok=True)
         self._lock.release()
         if not self._is_kept:
@@ -131,7 +133,7 @@ def refuse_existing_run(path: Path) -> None:
         raise DiasterError(f"'{nearest}' cannot be written to; give another directory with --out.")
     if (path / CONFIG).exists():
         raise DiasterError(f"'{path}' already holds a run; give another directory with --out, or remove it.")
-    if path.is_dir() and any(not is_leftover(item.name) for item in path.iterdir()):
+    if path.is_dir() and any(item.name != SIGNATURE and not is_leftover(item.name) for item in path.iterdir()):
         raise DiasterError(f"'{path}' is not empty; give a new directory with --out.")
 
 

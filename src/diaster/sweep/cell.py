@@ -19,6 +19,7 @@ from diaster.errors import DiasterError, Stopped, complain
 from diaster.rundir.files import is_file
 from diaster.rundir.lock import LOCK, RunLock
 from diaster.rundir.records import CONFIG, DONE, METADATA
+from diaster.rundir.trust import SIGNATURE
 from diaster.training.progress import Lines, Progress
 from diaster.types import EnvSpec
 
@@ -84,11 +85,11 @@ def run_cell(order: CellOrder, reporter: Lines) -> None:
     if not is_file(order.path / CONFIG):
         run_training(order.config, order.path, reporter)
     elif not is_file(order.path / DONE):
-        resume_training(order.path, reporter)
+        resume_training(order.path, reporter, trust=True)  # its settings are those of the sweep's file
     if order.record_episodes:
         from diaster.media.recording import record_rollouts
 
-        record_rollouts(order.path, order.record_episodes)
+        record_rollouts(order.path, order.record_episodes, trust=True)
 
 
 def clear_false_start(path: Path) -> None:
@@ -96,7 +97,7 @@ def clear_false_start(path: Path) -> None:
     if not path.is_dir() or all(is_file(path / name) for name in (CONFIG, METADATA)):
         return
     found = {item.name for item in path.iterdir()}
-    if any(name not in (CONFIG, METADATA, LOCK) and not name.startswith(".") for name in found):
+    if any(name not in (CONFIG, METADATA, SIGNATURE, LOCK) and not name.startswith(".") for name in found):
         return
     lock = RunLock(path)
     lock.take()  # refused if its process is still alive

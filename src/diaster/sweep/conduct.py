@@ -23,20 +23,22 @@ from diaster.rundir.lock import LOCK, RunLock
 from diaster.rundir.records import CONFIG, METADATA, read_config, read_metadata
 from diaster.rundir.records import DONE as DONE_FILE
 from diaster.rundir.results import read_progress
+from diaster.rundir.trust import SIGNATURE, modules_of, sign
 from diaster.rundir.writer import make_directory
 from diaster.signals import Interruption
 from diaster.sweep.cell import At, CellOrder, Ended
 from diaster.sweep.display import Display, plain_table, row_of, size
 from diaster.sweep.estimate import correction, estimate
-from diaster.sweep.grid import read_grid
+from diaster.sweep.grid import Cell, read_grid
 from diaster.sweep.launch_local import CellToRun, LocalLauncher, Watcher
 from diaster.sweep.resources import Machine, Wishes, make_slots
-from diaster.sweep.status import BROKEN, DONE, FAILED, CellStatus, Status, read_recorded
+from diaster.sweep.status import BROKEN, DONE, FAILED, WAITING, CellStatus, Status, read_recorded
 from diaster.training.progress import duration
 from diaster.training.resolve import resolve
 from diaster.types import EnvSpec
 
 FILE, LOGS = "sweep.toml", "logs"
+UNRESOLVED = ("horizon", "warmup_steps")  # settings that the environment decides
 
 
 class PlannedCell(NamedTuple):
@@ -54,6 +56,8 @@ class Plan(NamedTuple):
     content: bytes
     record_episodes: int
     cells: tuple[PlannedCell, ...]
+    unseen: tuple[Cell, ...] = ()
+    """Cells that cannot be known without importing modules, where nothing was to be imported."""
 
 
 class Site(NamedTuple):
@@ -65,18 +69,21 @@ class Site(NamedTuple):
     launch: Callable[[Sequence[CellToRun], Watcher, Interruption], None]
 
 
-def make_plan(file: Path, out: Path | None) -> Plan:
+def make_plan(file: Path, out: Path | None, may_import: bool = True) -> Plan:
     """Read a sweep's file and resolve every cell; errors are found here, before anything is written."""
     grid = read_grid(file)
-    cells = []
+    cells, unseen = [], []
     for cell in grid.cells:
+        if modules_of(cell.config) and not may_import:
+            unseen.append(cell)
+            continue
         try:
             cells.append(PlannedCell(cell.name, *resolve(cell.config)))
         except DiasterError as error:
             raise DiasterError(f"cell '{cell.name}' of {file}: {error}") from None
     out = out or Path("runs") / file.stem
     refuse_foreign(out)
-    return Plan(out, grid.content, grid.record_episodes, tuple(cells))
+    return Plan(out, grid.content, grid.record_episodes, tuple(cells), tuple(unseen))
 
 
 def refuse_foreign(out: Path) -> None:
@@ -126,10 +133,21 @@ def look_at(plan: Plan, site: Site) -> Status:
     return Status(plan.out, cells, site.width)
 
 
+def state_of_unseen(path: Path, wanted: RunConfig) -> str:
+    """Where a cell stands whose environment is not known; what depends on that is not compared."""
+    if not is_file(path / CONFIG):
+        refuse_what_is_no_run(path)
+        return WAITING
+    found = read_config(path)
+    known = {name: getattr(found, name) for name in UNRESOLVED if getattr(wanted, name) == "auto"}
+    refuse_other_settings(path, found, dataclasses.replace(wanted, **known))
+    return DONE if is_file(path / DONE_FILE) else BROKEN
+
+
 def refuse_what_is_no_run(path: Path) -> None:
     """A cell's directory may be missing, empty, or hold what is left of a run that was killed when it started."""
     for item in path.iterdir() if path.is_dir() else ():
-        if item.name not in (LOCK, METADATA) and not item.name.startswith("."):
+        if item.name not in (LOCK, METADATA, SIGNATURE) and not item.name.startswith("."):
             raise DiasterError(f"'{path}' holds '{item.name}' and no run; remove the directory, or give another --out.")
     if path.exists() and not path.is_dir():
         raise DiasterError(f"'{path}' is no directory; remove it, or give another --out.")
@@ -181,13 +199,19 @@ def describe_plan(plan: Plan, site: Site) -> str:
         rows.append(
             (name, cell.state, f"{cell.config.steps:,}", seeds, sign + duration(seconds), size(cell.need.memory))
         )
+    states = {unseen.name: state_of_unseen(plan.out / unseen.name, unseen.config) for unseen in plan.unseen}
+    for name, config in plan.unseen:
+        rows.append((name, states[name], f"{config.steps:,}", str(len(config.seeds)), "", ""))
     table = plain_table(("cell", "state", "steps", "seeds", "time", "memory"), rows)
+    modules = sorted({module for cell in plan.unseen for module in modules_of(cell.config)})
+    remark = f"\nWithout a time: cells that import {', '.join(modules)}; a dry run imports nothing." if modules else ""
+    n_done = status.count(DONE) + list(states.values()).count(DONE)
     n_finished = len(status.finished)
     basis = f"the speed of {counted(n_finished, 'finished cell')}" if n_finished else "rough figures of other machines"
     where = "a GPU" if site.has_gpus else counted(site.cores, "core")
     return (
-        f"{table}\n{counted(len(rows), 'cell')}, {status.count(DONE)} done; {site.width} at a time, each with {where}; "
-        f"about {duration(status.seconds_left())} left (an estimate, from {basis}). Results: {plan.out}"
+        f"{table}\n{counted(len(rows), 'cell')}, {n_done} done; {site.width} at a time, each with {where}; "
+        f"about {duration(status.seconds_left())} left (an estimate, from {basis}). Results: {plan.out}{remark}"
     )
 
 
@@ -210,7 +234,10 @@ class SweepProgress:
         self._status.told(name, at)
 
     def ended(self, name: str, ended: Ended) -> None:
-        self._status.ended(name, ended, seconds_taken(self._status.path / name), self._record_episodes)
+        path = self._status.path / name
+        self._status.ended(name, ended, seconds_taken(path), self._record_episodes)
+        with contextlib.suppress(DiasterError, OSError):
+            sign(path, self._status.cells[name].config)  # another machine, with another key, may have trained it
         self._display.changed(name, self._status)
 
     def waits(self, name: str, why: str) -> None:

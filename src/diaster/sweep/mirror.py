@@ -19,6 +19,7 @@ from diaster.rundir.checkpoint import DIRECTORY
 from diaster.rundir.files import is_file, refuse_detours, sync_folder
 from diaster.rundir.lock import LOCK
 from diaster.rundir.records import CONFIG, DONE, METADATA
+from diaster.rundir.trust import SIGNATURE
 
 PIECE_BYTES = 8 << 20
 UNFINISHED = ".part"
@@ -130,11 +131,11 @@ def rank(name: str) -> int:
 
 
 def versions(path: Path) -> dict[str, Version]:
-    """The files of a run directory; not its lock, nor what is being written."""
+    """The files of a run directory; not its lock, nor what is being written. Each machine signs with its own key."""
     found = {}
     for item in path.rglob("*") if path.is_dir() else ():
         name = item.relative_to(path).as_posix()
-        if name == LOCK or item.name.startswith(".") or not is_file(item):
+        if name in (LOCK, SIGNATURE) or item.name.startswith(".") or not is_file(item):
             continue
         with contextlib.suppress(FileNotFoundError):
             state = item.stat()

@@ -15,6 +15,7 @@ from diaster.errors import DiasterError, printable
 from diaster.learning.machine import check_memory, describe_machine, differences, find_devices, use_compilation_cache
 from diaster.run import Run
 from diaster.rundir.records import CONFIG, DONE, read_config
+from diaster.rundir.trust import check_trust
 from diaster.rundir.writer import RunWriter, already_complete, free_directory
 from diaster.signals import Interruption
 from diaster.training.board import BOARD, Board
@@ -47,9 +48,12 @@ def train(
     return run_training(run_config, Path(out) if out else None, reporter, tensorboard)
 
 
-def resume(path: str | Path, *, quiet: bool = True) -> Run:
-    """Go on with a run that was cut off, from its last checkpoint; it ends as if that had never happened."""
-    return resume_training(Path(path), Silent() if quiet else make_reporter())
+def resume(path: str | Path, *, quiet: bool = True, trust: bool = False) -> Run:
+    """Go on with a run that was cut off, from its last checkpoint; it ends as if that had never happened.
+
+    With `trust` the modules that it names are imported even if it was not made here by this user.
+    """
+    return resume_training(Path(path), Silent() if quiet else make_reporter(), trust)
 
 
 def run_training(config: RunConfig, out: Path | None, reporter: Reporter, tensorboard: bool = False) -> Run:
@@ -61,12 +65,14 @@ def run_training(config: RunConfig, out: Path | None, reporter: Reporter, tensor
     return _train_in(out, config, spec, reporter, tensorboard)
 
 
-def resume_training(path: Path, reporter: Reporter) -> Run:
+def resume_training(path: Path, reporter: Reporter, trust: bool = False) -> Run:
     """What `resume` does, with a reporter."""
     path = path.absolute()
     config = read_config(path)
     if (path / DONE).exists():
         raise already_complete(path)
+    if not trust:
+        check_trust(path, config)
     resolved, spec = resolve(config)
     if resolved != config:
         raise DiasterError(f"the settings in '{path / CONFIG}' are not those of a run; put the file back as it was.")
@@ -92,7 +98,7 @@ def _train_in(
             warn_of_another_machine(differences(writer.before, machine), reporter)
             trainer.restore()
         trainer.run()
-    return Run(out)
+    return Run(out, trust=True)  # its modules are imported already
 
 
 def warn_of_another_machine(changes: Sequence[str], reporter: Reporter) -> None:
