@@ -204,6 +204,18 @@ def test_a_request_to_a_dead_worker_is_the_same_sentence() -> None:
         fleet.close()
 
 
+def test_a_worker_that_dies_before_it_is_told_what_to_do_is_the_same_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dead_at_once(*arguments: Any, **options: Any) -> Any:
+        process, connection = processes.start_child(*arguments, **options)
+        process.kill()
+        process.wait()
+        return process, connection
+
+    monkeypatch.setattr("diaster.actors.workers.start_child", dead_at_once)
+    with pytest.raises(DiasterError, match=r"ended unexpectedly \(exit code -9\)"):
+        answer(WorkerFleet(fleet_of(spec_of("Toy-v0"), seeds=(0,)), 1), Collect([None], 0, 5))
+
+
 def test_a_bad_value_in_a_worker_arrives_as_the_same_sentence() -> None:
     here, there = error_of("ToyNan-v0", workers=0), error_of("ToyNan-v0", workers=2)
     assert there == here

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from diaster.actors.placement import Placement, make_collectors
 from diaster.actors.rollout import Handling
 from diaster.envs.isolation import IsolatedEnv
 from diaster.envs.making import describe_env, gym_spec, make_env
+from diaster.envs.processes import start_child
 from diaster.errors import DiasterError
 
 IMPORTS = ("toy_envs",)
@@ -65,6 +67,23 @@ def test_a_fault_drops_the_episode_and_a_new_process_takes_over(env_id: str, wor
     assert count == 1
     assert words in sentence
     assert "training step 13" in sentence
+
+
+def test_a_process_that_dies_before_it_is_told_what_to_make_costs_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dead_at_once(module: str) -> Any:
+        process, connection = start_child(module)
+        process.kill()
+        process.wait()
+        return process, connection
+
+    monkeypatch.setattr("diaster.envs.isolation.start_child", dead_at_once)
+    collector = Collector(partial(isolated, "Toy-v0"), spec_of("Toy-v0"), TANH_GAUSSIAN, 0, Handling(retries=1))
+    try:
+        collector.collect(None, 0, 1)
+        assert collector.faults()[0] == 1
+        assert "its process died (SIGKILL)" in collector.faults()[1]
+    finally:
+        collector.close()
 
 
 def test_it_runs_in_a_process_of_its_own_which_is_gone_when_it_is_closed() -> None:

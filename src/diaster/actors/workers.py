@@ -7,6 +7,7 @@ loaded in them. Results do not depend on the number of workers.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from functools import partial
@@ -63,7 +64,8 @@ class WorkerFleet:
                 shares=tuple(fleet.shares[position] for position in positions),
                 imports=tuple(fleet.imports),
             )
-            connection.send(WorkerSetup(env_json, own, niceness, memory))
+            with contextlib.suppress(OSError):  # it died at once: who waits for its answer finds out
+                connection.send(WorkerSetup(env_json, own, niceness, memory))
 
     def start(self, request: Request) -> None:
         assert self._sender is not None

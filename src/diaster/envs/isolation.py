@@ -25,7 +25,8 @@ class IsolatedEnv:
     def __init__(self, env_json: str, horizon: int, imports: Sequence[str], seconds: float) -> None:
         self._seconds = seconds
         self._process, self._connection = start_child("diaster.envs.isolation")
-        self._connection.send((env_json, horizon, tuple(imports)))
+        with contextlib.suppress(OSError):  # it died at once: the first question finds out
+            self._connection.send((env_json, horizon, tuple(imports)))
         self._is_made = False
 
     def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
