@@ -79,7 +79,7 @@ fuzz: venv ## damage run directories in thousands of ways: each is read or refus
 soak: venv ## kill runs at random moments, resume them and compare all bytes (at most ten minutes)
 	$(BIN)/python benchmarks/soak.py
 
-soak-long: venv ## the same on a flaky environment and a disk that fills up, with its memory (an hour; root)
+soak-long: venv ## the same with workers and environments killed too, faults, a full disk, and memory (an hour; root)
 	$(BIN)/python benchmarks/soak_long.py
 
 cartpole: venv ## episodic CartPole-v1 with Diaster and DQN, five seeds (under five minutes)

@@ -1,20 +1,21 @@
-"""An hour of trouble: a run on a flaky environment, with a disk that fills up, killed again and again and resumed.
+"""An hour of trouble: runs on a flaky environment, with a disk that fills up, killed in every part and resumed.
 
     make soak-long                                      # about an hour on 2 cores; root, for the small file system
     python benchmarks/soak_long.py --minutes 10
 
 Two runs of the same settings train concurrently. One is uninterrupted: its memory has to stay flat for as long as it
-lives. The other has its run directory on a small tmpfs that is full now and then, and is killed with `kill -9` at
-random moments, every other time when a file of a checkpoint is half written, and resumed until it ends. Both step
+lives. The other steps its environments in worker processes, and has its run directory on a small tmpfs that is full now
+and then. At random moments it is killed with `kill -9`, or one of its workers is, every other time when a file of a
+checkpoint is half written. A dead worker has to end the run with a sentence. It is resumed until it ends. Both step
 environments that raise, die, hang and return NaN (flaky.py), in processes of their own. In the end all bytes have to be
-the same. Exit code 1 if anything was lost or memory was not flat.
+the same. A third run, a shorter one, has the processes of its environments killed (soak_envs.py). Exit code 1 if
+anything was lost or memory was not flat.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
 import os
 import random
 import signal
@@ -25,128 +26,31 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import flaky
+from lives import FLAT, WORKER, Life, children, kill_child, left_of, table_of_memory
 from soak import diaster, finish, how_to_go_on, is_moment, same_results
+from soak_envs import (
+    CHUNK,
+    ENVS,
+    INTERVAL,
+    SETTINGS,
+    STUCK_SECONDS,
+    DisturbedRun,
+    evaluations_are_whole,
+    rows_of,
+    say,
+    training_seeds,
+)
 
 from diaster import cli
-from diaster.training import progress as reporters
-from diaster.types import Stream, reset_seed
 
-STEPS_PER_MINUTE = 50_000  # of each of the two runs, on 2 cores with nothing else
-CHUNK, INTERVAL, CAPACITY, EVALUATE = 100, 2000, 20_000, 2500
-SETTINGS = [
-    "Flaky-v0", "--import=flaky", "--isolate-envs", "--step-seconds=10", "--env-retries=10", "--workers=0",
-    f"--chunk-steps={CHUNK}", "--warmup-steps=1000", f"--checkpoint-every={INTERVAL}", f"--replay.capacity={CAPACITY}",
-    "--agent.hidden=64", "--agent.batch-size=64", "--agent.every=2", "--method.hidden=32",
-    f"--evaluation.every={EVALUATE}", "--evaluation.episodes=3",
-]  # fmt: skip
+STEPS_PER_MINUTE = 40_000  # of each of the two runs, on 2 cores with nothing else
+SHORTER = 6  # times, the third run
 DISK = "16m"
-SAMPLE_SECONDS = 2.0
-WARM_UP_SECONDS, LONG_ENOUGH = 90.0, 60.0  # what a process may grow for, and how long it has to be seen after that
-PARTS, FLAT = 6, 0.05
-MEBI = 2**20
-
-
-class Counting(reporters.Lines):
-    """Says where the run begins, and after each chunk where it stands, in a file that outlives the process."""
-
-    def __init__(self, file: Path) -> None:
-        super().__init__(sys.stderr)
-        self._file = file.open("a", buffering=1, encoding="ascii")
-
-    def start(self, config: Any, spec: Any, step: int = 0) -> None:
-        super().start(config, spec, step)
-        self._file.write(f"{step}\n")
-
-    def advance(self, progress: reporters.Progress) -> None:
-        super().advance(progress)
-        self._file.write(f"{progress.step}\n")
-
-
-class Sample(NamedTuple):
-    """Resident memory of a process and of those it has started, some seconds after its start."""
-
-    seconds: float
-    own: int
-    children: int
-
-
-class Life:
-    """A process that trains, from its start to its end, with its memory."""
-
-    def __init__(self, folder: Path, number: int, arguments: Sequence[str]) -> None:
-        self.steps_file = folder / f"steps-{number}"
-        self.log_file = folder / f"log-{number}"
-        self.samples: list[Sample] = []
-        self._start = time.monotonic()
-        command = [sys.executable, __file__, "--life", str(self.steps_file), "--", *arguments]
-        places = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-        with self.log_file.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": places})
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._start
-
-    def is_over(self) -> bool:
-        """Look at it; takes a sample where one is due."""
-        if self.process.poll() is not None:
-            return True
-        if not self.samples or self.seconds - self.samples[-1].seconds >= SAMPLE_SECONDS:
-            with contextlib.suppress(OSError):  # it ended just now
-                own = resident(self.process.pid)
-                self.samples.append(Sample(self.seconds, own, sum(map(resident, children(self.process.pid)))))
-        return False
-
-    def kill(self) -> int:
-        """Kill it, and nothing else. Returns how many of its children are still there some seconds later."""
-        orphans = children(self.process.pid)
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        deadline = time.monotonic() + 10.0
-        while (left := sum(map(is_alive, orphans))) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        return left
-
-    @property
-    def steps(self) -> list[int]:
-        """The step it began at and those it reached; none if it was killed before that."""
-        text = self.steps_file.read_text(encoding="ascii") if self.steps_file.exists() else ""
-        return [int(line) for line in text.split("\n")[:-1]]  # the last line may be half written
-
-    @property
-    def log(self) -> str:
-        return self.log_file.read_text(encoding="utf-8", errors="replace")
-
-    @property
-    def lost_checkpoints(self) -> int:
-        return self.log.count("a checkpoint could not be written")
-
-    def own_after_warm_up(self) -> list[int]:
-        """Resident bytes of the process itself, from when it has reason to grow no more."""
-        return [sample.own for sample in self.samples if sample.seconds > WARM_UP_SECONDS]
-
-
-def children(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
-    except OSError:
-        return []
-
-
-def resident(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] not in "ZX"
-    except OSError:
-        return False
+WORKER_DIED = "a process that steps environments ended unexpectedly (exit code -9)"
 
 
 class Pressure(threading.Thread):
@@ -189,48 +93,78 @@ def small_disk(folder: Path) -> Iterator[bool]:
 
 
 class Soak:
-    """The run that is killed, and the one that is not."""
+    """The run that is killed, the one that is not, and the one whose environments are."""
 
     def __init__(self, folder: Path, disk: Path, steps: int, seed: int) -> None:
         self._folder, self._chance = folder, random.Random(seed)
         self.whole, self.half = folder / "whole", disk / "half"
-        self._arguments = ["train", *SETTINGS, f"--steps={steps}"]
-        self.uninterrupted = Life(folder, 0, [*self._arguments, "--out", str(self.whole)])
+        arguments = ["train", *SETTINGS, "--evaluation.episodes=3", f"--steps={steps}"]
+        self._arguments = [*arguments, "--workers=2"]  # no result depends on it
+        self.uninterrupted = Life(folder, "whole", [*arguments, "--workers=0", "--out", str(self.whole)])
+        self.disturbed = DisturbedRun(folder, steps // SHORTER // CHUNK * CHUNK, seed)
         self.lives: list[Life] = []
+        self.without_worker: list[Life] = []  # of them, those that had a worker killed
         self.repeated: list[int] = []  # steps, of every resumption
-        self.kills = self.in_writing = self.refused = self.orphans = self.too_many = 0
+        self.kills, self.in_writing = Counter[str](), Counter[str]()
+        self.refused = self.orphans = self.too_many = self.stuck = 0
         self._reached = self._lost = 0  # of the lives since the last checkpoint that was taken up
 
     def run(self, seconds: float, pressure: Pressure | None) -> None:
-        """Kill and resume until both have ended; after these seconds they are left alone."""
+        """Kill and resume until all have ended; after these seconds they are left alone."""
         end = time.monotonic() + seconds
         while not (self.half / "DONE").exists():
-            life = Life(self._folder, len(self.lives) + 1, how_to_go_on(self.half, self._arguments))
+            life = Life(self._folder, str(len(self.lives) + 1), how_to_go_on(self.half, self._arguments))
             self.lives.append(life)
             # Most lives are short; some are long enough to see whether memory stays flat.
             limits = (180.0, 300.0) if self._chance.random() < 0.25 else (3.0, 60.0)
-            deadline, while_writing = time.monotonic() + self._chance.uniform(*limits), self.kills % 2 == 1
+            deadline = time.monotonic() + self._chance.uniform(*limits)
+            victim = self._chance.choice(("main", "worker"))
+            while_writing = self.kills[victim] % 2 == 1
             while not life.is_over():
-                self.uninterrupted.is_over()
+                self._look_at_others()
                 now = time.monotonic()
-                if now < end and is_moment(self.half, deadline, while_writing):
-                    self.orphans += life.kill()
-                    self.kills, self.in_writing = self.kills + 1, self.in_writing + while_writing
+                if now < end and is_moment(self.half, deadline, while_writing) and self._kill(life, victim):
+                    self.kills[victim] += 1
+                    self.in_writing[victim] += while_writing
                     break
                 if now > end and pressure is not None:
                     pressure.end()
                 time.sleep(0.05 if now < deadline else 0.0005)
             self._note_end(life, pressure)
-        while not self.uninterrupted.is_over():
-            time.sleep(0.1)
+        while not self._look_at_others():
+            time.sleep(0.05)
+        self.disturbed.note_end()
         if self.uninterrupted.process.returncode:
             sys.exit(f"exit code {self.uninterrupted.process.returncode}: {self.uninterrupted.log}")
 
     def end(self) -> None:
         """Leave no process behind, whatever happened."""
-        for life in (self.uninterrupted, *self.lives):
+        for life in (self.uninterrupted, self.disturbed.life, *self.lives):
             life.process.kill()
             life.process.wait()
+
+    def _look_at_others(self) -> bool:
+        """Whether the two other runs are over."""
+        return all([self.uninterrupted.is_over(), self.disturbed.is_over()])
+
+    def _kill(self, life: Life, victim: str) -> bool:
+        """Kill the run or one of its workers, and wait for the run's end. False: there is none yet, or no more."""
+        if victim == "main":
+            self.orphans += life.kill()
+            return True
+        workers, family = children(life.process.pid, WORKER), life.family()
+        if not workers or not kill_child(life.process.pid, self._chance.choice(workers)):
+            return False
+        self.without_worker.append(life)
+        killed = time.monotonic()
+        while not life.is_over():  # one that evaluates is missed only when the next evaluation is due
+            self._look_at_others()
+            if time.monotonic() - killed > STUCK_SECONDS:
+                self.stuck += 1
+                self.orphans += life.kill()
+            time.sleep(0.05)
+        self.orphans += left_of(family)
+        return True
 
     def _note_end(self, life: Life, pressure: Pressure | None) -> None:
         if steps := life.steps:
@@ -240,57 +174,36 @@ class Soak:
                 self.too_many += self.repeated[-1] > (2 + self._lost) * INTERVAL + CHUNK
             self._reached, self._lost = steps[-1], 0
         self._lost += life.lost_checkpoints
-        code = life.process.returncode
-        if code in (0, -signal.SIGKILL):
+        code, log = life.process.returncode, life.log
+        if code == -signal.SIGKILL or (code == 0 and (self.half / "DONE").exists()):
             return
-        if code != cli.USAGE_ERROR or "No space left" not in life.log:
-            sys.exit(f"exit code {code}: {life.log}")
+        if life in self.without_worker and ends_with_the_sentence(life):
+            return
+        if code != cli.USAGE_ERROR or "No space left" not in log:
+            sys.exit(f"exit code {code}: {log}")
         self.refused += 1  # on a full disk a run can neither begin nor end
         while pressure is not None and pressure.is_full.is_set():
-            self.uninterrupted.is_over()
-            time.sleep(0.1)
+            self._look_at_others()
+            time.sleep(0.05)
 
 
-def drift(values: Sequence[int]) -> float:
-    """How far apart the least and the largest part of a life lie, of some parts; each counts with its median."""
-    size = len(values) / PARTS
-    medians = [statistics.median(values[int(n * size) : int((n + 1) * size)]) for n in range(PARTS)]
-    return max(medians) / min(medians) - 1.0
+def ends_with_the_sentence(life: Life) -> bool:
+    """Whether it ended as a run has to whose worker has died: with a sentence, an exit code and nothing else."""
+    return life.process.returncode == cli.USAGE_ERROR and WORKER_DIED in life.log and "Traceback" not in life.log
 
 
-def expected_faults(rows: Sequence[dict[str, str]]) -> Counter[str]:
-    """The faults that the training episodes of a run have to have had, by their kind."""
-    last = rows[-1]
-    begun = range(int(last["episodes"]) + int(float(last["faults"])))
-    seeds = (reset_seed(int(last["seed"]), Stream.COLLECT_RESET, number) for number in begun)
-    return Counter(fault.kind for fault in map(flaky.fault_of, seeds) if fault is not None)
-
-
-def table_of_memory(lives: dict[str, Life]) -> bool:
-    """Print the memory of every life that was long enough. Whether there was one, and it was flat in each."""
-    print("\n| life | seconds | steps/s | least MiB | median | largest | drift | environments, median MiB |")
-    print("|---|---|---|---|---|---|---|---|")
-    drifts = []
-    for name, life in lives.items():
-        own = life.own_after_warm_up()
-        if len(own) < LONG_ENOUGH / SAMPLE_SECONDS:
-            continue
-        drifts.append(drift(own))
-        seconds, steps = life.samples[-1].seconds, life.steps
-        environments = statistics.median(sample.children for sample in life.samples)
-        print(
-            f"| {name} | {seconds:,.0f} | {(steps[-1] - steps[0]) / seconds:.0f} | {min(own) / MEBI:.0f} | "
-            f"{statistics.median(own) / MEBI:.0f} | {max(own) / MEBI:.0f} | {drifts[-1]:.1%} | "
-            f"{environments / MEBI:.0f} |"
-        )
-    if not drifts:
-        print("no process lived long enough for its memory to be judged")
-    return bool(drifts) and max(drifts) <= FLAT
-
-
-def rows_of(run: Path) -> list[dict[str, str]]:
-    with (run / "progress.csv").open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+def expected_faults(steps: int) -> Counter[str]:
+    """The faults that the training episodes of a run have to have, by their kind."""
+    kinds: Counter[str] = Counter()
+    for share in range(ENVS):
+        left = steps // ENVS
+        for fault in map(flaky.fault_of, training_seeds(share)):
+            left -= flaky.HORIZON if fault is None else fault.step
+            if left < 0:
+                break
+            if fault is not None:
+                kinds[fault.kind] += 1
+    return kinds
 
 
 def say_what_differs(whole: Path, half: Path) -> None:
@@ -300,31 +213,29 @@ def say_what_differs(whole: Path, half: Path) -> None:
         if differing:
             print(f"uninterrupted and killed differ first at step {mine['step']}: {', '.join(differing)}")
             break
-    counts = [(rows[-1]["faults"], expected_faults(rows).total()) for rows in map(rows_of, (whole, half))]
-    print("faults, and those to be expected: uninterrupted {} and {}, killed {} and {}".format(*counts[0], *counts[1]))
+    print("faults: uninterrupted {}, killed {}".format(*(rows_of(run)[-1]["faults"] for run in (whole, half))))
 
 
 def verdict(soak: Soak, steps: int) -> bool:
     """Print whether anything was lost."""
     rows = rows_of(soak.half)
-    faults, expected = int(float(rows[-1]["faults"])), expected_faults(rows)
-    evaluated = [int(row["step"]) for row in rows]
+    faults, expected = int(float(rows[-1]["faults"])), expected_faults(steps)
     places = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     os.environ["PYTHONPATH"] = places
     finish(diaster("evaluate", str(soak.half), "--episodes", "5"))
     held = {
         "no resumption repeated more steps than it had to": soak.too_many == 0,
         "no process was left behind": soak.orphans == 0,
-        "every evaluation is in progress.csv once": evaluated == sorted({*range(EVALUATE, steps, EVALUATE), steps}),
+        "no run waited for a worker that was dead": soak.stuck == 0,
+        "every evaluation is in progress.csv once": evaluations_are_whole(rows, steps),
         "every fault was counted, and no other": faults == expected.total(),
         "all bytes are those of the uninterrupted run": same_results(soak.whole, soak.half),
     }
     print(f"\nfaults: {faults}; to be expected: {dict(sorted(expected.items()))}")
-    for sentence, is_so in held.items():
-        print(f"{'yes' if is_so else 'NO '}  {sentence}")
+    good = say(held)
     if not same_results(soak.whole, soak.half):
         say_what_differs(soak.whole, soak.half)
-    return all(held.values())
+    return soak.disturbed.verdict() and good
 
 
 def main() -> None:
@@ -332,14 +243,10 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="how long it is made to last, about")
     parser.add_argument("--steps", type=int, help="of each run, instead of as many as fit into the minutes")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--life", type=Path, help="(for the script itself)")
-    parser.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.life is not None:
-        reporters.make_reporter = lambda: Counting(arguments.life)
-        sys.exit(cli.main(arguments.arguments))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # what was begun and mounted is ended
     start, steps = time.monotonic(), arguments.steps or int(STEPS_PER_MINUTE * arguments.minutes)
+    steps = steps // CHUNK * CHUNK  # environments share a chunk evenly, so what each of them takes is known
     with tempfile.TemporaryDirectory() as name, small_disk(Path(name) / "disk") as is_small:
         folder, pressure = Path(name), None
         if is_small:
@@ -355,9 +262,15 @@ def main() -> None:
             if pressure is not None:
                 pressure.end()
         lives = [soak.uninterrupted, *soak.lives]
+        kills, in_writing = soak.kills, soak.in_writing
         repeated = sorted(soak.repeated) or [0]
         print("| what | how often |\n|---|---|")
-        print(f"| kills, of them while a checkpoint was written | {soak.kills}, {soak.in_writing} |")
+        print(f"| kills of the run, of them while a checkpoint was written | {kills['main']}, {in_writing['main']} |")
+        print(
+            f"| kills of a worker, of them while a checkpoint was written | {kills['worker']}, {in_writing['worker']} |"
+        )
+        print(f"| of these, the run ended with the sentence | {sum(map(ends_with_the_sentence, lives))} |")
+        print(f"| kills of an isolated environment, in the third run | {len(soak.disturbed.kills)} |")
         print(f"| the disk was full | {0 if pressure is None else pressure.times} |")
         print(f"| checkpoints lost to it | {sum(life.lost_checkpoints for life in lives)} |")
         print(f"| results put off because of it | {sum(life.log.count('results could not') for life in lives)} |")
@@ -367,7 +280,8 @@ def main() -> None:
         print(f"| steps of a run; repeated in all | {steps:,}; {sum(repeated):,} |")
         print(f"| repeated by a resumption: median, most | {statistics.median(repeated):,.0f}, {repeated[-1]:,} |")
         flat = table_of_memory(
-            {"uninterrupted": soak.uninterrupted, **{str(n): life for n, life in enumerate(soak.lives, 1)}}
+            {"uninterrupted": soak.uninterrupted, "environments killed": soak.disturbed.life}
+            | {str(n): life for n, life in enumerate(soak.lives, 1)}
         )
         good = verdict(soak, steps)
         print(f"{'yes' if flat else 'NO '}  memory was flat within {FLAT:.0%}")
