@@ -1,7 +1,7 @@
 """Where the time of a chunk goes: the parts of the loop on the host, and the kernels of the compiled updates.
 
     python benchmarks/where.py loop --seeds 20 --steps 20000 --count-from 12000      # ms per chunk in each part
-    python benchmarks/where.py kernels agent --seeds 5                               # per update, by JAX's profiler
+    python benchmarks/where.py kernels agent --seeds 5 --agent xqc                   # per update, by JAX's profiler
     python benchmarks/where.py kernels decomposer --preset paper --updates 5 --precision bfloat16
     python benchmarks/where.py collect --env Hopper-v5                               # microseconds per step, untrained
 
@@ -95,6 +95,7 @@ def loop(arguments: argparse.Namespace) -> None:
         steps=arguments.steps,
         seeds=arguments.seeds,
         envs=arguments.envs,
+        agent=arguments.agent,
         warmup_steps=1000,
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -120,6 +121,7 @@ def kernels(arguments: argparse.Namespace) -> None:
             seeds=arguments.seeds,
             horizon=length,
             method={"name": "diaster", **settings},
+            agent=arguments.agent,
         )
     )
     learner = Learner(
@@ -192,6 +194,7 @@ def main() -> None:
         command.add_argument("--env", default="Hopper-v5")
         command.add_argument("--seeds", type=int, default=1)
         command.add_argument("--preset", default="default")
+        command.add_argument("--agent", default="sac")
     of_loop.add_argument("--steps", type=int, default=20_000)
     of_loop.add_argument("--count-from", type=int, default=12_000)
     of_loop.add_argument("--envs", type=int, default=1)

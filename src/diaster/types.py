@@ -95,6 +95,7 @@ class Stream(enum.IntEnum):
     EVALUATE_RESET = 6
     RECORD_RESET = 7
     RECORD_ACTION = 8
+    WATCH_REWARDS = 9
 
 
 def host_random(seed: int, stream: Stream, *index: int) -> np.random.Generator:

@@ -61,6 +61,9 @@ class Agent(NamedTuple):
     """How they act, on the host."""
     working_form: WorkingForm | None = None
     """What `update` is given on an accelerator, for the time of a chunk, instead of the state itself."""
+    watch: Callable[[State, Array, Array], State] | None = None
+    """Look, before a chunk of updates, at the rewards of stretches of stored steps, one after the other in a column,
+    and at which of them end an episode  # [T, W]. None: the size of rewards does not matter."""
 
 
 def make_agent(settings: AgentConfig, spec: EnvSpec) -> Agent:

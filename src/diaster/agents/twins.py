@@ -13,12 +13,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from diaster.nn.nets import MLP, Linear, mlp
+from diaster.nn.normed import Moments, NormedNet, Seen, of_averages, of_batch, with_unit_kernels
 
 
 class StackedCritics(NamedTuple):
-    """Both critics in one; every array has a leading axis of two."""
+    """Both critics in one, or what both have seen; every array has a leading axis of two."""
 
-    layers: MLP  # weights [2, I, O], biases [2, O]
+    both: Any
 
 
 Critics = tuple[MLP, MLP] | StackedCritics
@@ -28,8 +29,39 @@ def action_values(critics: Critics, obs: Array, action: Array) -> Array:
     """Both critics' values.  # [2, B]"""
     x = jnp.concatenate([obs, action], axis=-1)
     if isinstance(critics, StackedCritics):
-        return _stacked_mlp(critics.layers, x)[..., 0]
+        return _stacked_mlp(critics.both, x)[..., 0]
     return jnp.stack([mlp(critic, x)[..., 0] for critic in critics])
+
+
+class NormedCritics(NamedTuple):
+    """Two normed nets, and what they have seen."""
+
+    nets: tuple[NormedNet, NormedNet] | StackedCritics
+    seen: tuple[Seen, Seen] | StackedCritics
+
+
+def normed_outputs(nets: Any, x: Array) -> tuple[Array, Any]:
+    """`of_batch` of both nets on the same inputs, and what they see.  # [2, B, O]"""
+    if isinstance(nets, StackedCritics):
+        outputs, seen = jax.vmap(of_batch, (0, None))(nets.both, x)
+        return outputs, StackedCritics(seen)
+    results = [of_batch(net, x) for net in nets]
+    return jnp.stack([outputs for outputs, _ in results]), tuple(seen for _, seen in results)
+
+
+def averaged_outputs(critics: NormedCritics, x: Array) -> Array:
+    """`of_averages` of both nets on the same inputs.  # [2, B, O]"""
+    nets, seen = critics
+    if isinstance(nets, StackedCritics) and isinstance(seen, StackedCritics):
+        return jax.vmap(of_averages, (0, 0, None))(nets.both, seen.both, x)
+    return jnp.stack([of_averages(net, own, x) for net, own in zip(nets, seen, strict=True)])
+
+
+def both_with_unit_kernels(nets: Any) -> Any:
+    """Both nets with the columns of their kernels at norm 1."""
+    if isinstance(nets, StackedCritics):
+        return StackedCritics(with_unit_kernels(nets.both))
+    return tuple(map(with_unit_kernels, nets))
 
 
 def stack_critics(state: Any) -> Any:
@@ -47,7 +79,7 @@ def unstack_critics(state: Any) -> Any:
     def unstack(part: Any) -> Any:
         if not isinstance(part, StackedCritics):
             return part
-        return tuple(jax.tree.map(lambda leaf, number=number: leaf[number], part.layers) for number in range(2))
+        return tuple(jax.tree.map(lambda leaf, number=number: leaf[number], part.both) for number in range(2))
 
     return jax.tree.map(unstack, state, is_leaf=lambda part: isinstance(part, StackedCritics))
 
@@ -57,7 +89,9 @@ def _is_pair(part: Any) -> bool:
 
 
 def _is_net(part: Any) -> bool:
-    return isinstance(part, tuple) and len(part) > 0 and all(isinstance(layer, Linear) for layer in part)
+    """Whether it is a net, or what a normed one has seen."""
+    is_tuple = isinstance(part, tuple) and len(part) > 0
+    return isinstance(part, NormedNet) or (is_tuple and all(isinstance(layer, Linear | Moments) for layer in part))
 
 
 def _stacked_mlp(layers: MLP, x: Array) -> Array:

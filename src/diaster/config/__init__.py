@@ -9,7 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from diaster.config.agents import AGENTS, DEFAULT_AGENT, AgentKind, DdpgConfig, DqnConfig, SacConfig, Td3Config
+from diaster.config.agents import (
+    AGENTS,
+    DEFAULT_AGENT,
+    AgentKind,
+    DdpgConfig,
+    DqnConfig,
+    SacConfig,
+    Td3Config,
+    XqcConfig,
+)
 from diaster.config.checks import validate
 from diaster.config.former_names import present_name, present_names
 from diaster.config.merge import merge
@@ -65,6 +74,7 @@ __all__ = [
     "Schedule",
     "Td3Config",
     "UniformConfig",
+    "XqcConfig",
     "build_config",
     "combine",
     "parse_seeds",

@@ -7,8 +7,18 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
-from diaster.config.limits import Count, CountOrNone, Fraction, NotNegative, Positive, Size, Units
-from diaster.config.methods import imported
+from diaster.config.limits import (
+    Count,
+    CountOrNone,
+    Fraction,
+    NotNegative,
+    Positive,
+    Size,
+    Units,
+    at_least,
+    at_most,
+)
+from diaster.config.methods import Auto, imported
 
 AgentName = Annotated[str, tyro.conf.arg(name="agent", prefix_name=False, metavar="NAME")]
 
@@ -131,7 +141,68 @@ class DqnConfig:
     """See updates."""
 
 
-AgentConfig = SacConfig | Td3Config | DdpgConfig | DqnConfig
+class NetSizes(NamedTuple):
+    """Units of each hidden layer."""
+
+    critic: tuple[int, ...]
+    actor: tuple[int, ...]
+
+
+SIZES = {"full": NetSizes((512,) * 4, (256,) * 4), "small": NetSizes((256,) * 2, (256,) * 2)}
+
+
+@dataclass(frozen=True)
+class XqcConfig:
+    """Soft actor-critic with batch and weight normalisation and categorical critics."""
+
+    name: AgentName = "xqc"
+    """What learns from the step rewards: 'diaster list agents' shows all there are."""
+    size: Literal["full", "small"] = "full"
+    """full: four layers of 512 units in the critics and of 256 in the actor, for a GPU; small: two layers of 256."""
+    hidden: Units | Auto = "auto"
+    """Units of each hidden layer of the critics; auto takes what size says."""
+    actor_hidden: Units | Auto = "auto"
+    """The same of the actor."""
+    layers: Annotated[int, at_least(1), at_most(64)] | Auto = "auto"
+    """Hidden layers of each net; auto takes what size says."""
+    batch_size: Annotated[int, at_least(2), at_most(10_000_000)] = 256
+    """Transitions per update."""
+    learning_rate: Positive = 3e-4
+    """Adam's step size for actor, critics and temperature at the start."""
+    final_learning_rate: Positive = 3e-5
+    """The same in the end."""
+    annealing_updates: CountOrNone | Auto = "auto"
+    """Updates in which it falls, along a straight line; 0 keeps it as it is, auto takes all of the run."""
+    discount: Fraction = 0.99
+    """Discount per step."""
+    target_rate: Fraction = 0.005
+    """Share of the critics that flows into their targets in each update."""
+    initial_temperature: Positive = 0.01
+    """Weight of the entropy at the start; it is learnt from there."""
+    policy_every: Count = 3
+    """Critic updates for each update of the actor and of the temperature."""
+    atoms: Annotated[int, at_least(3), at_most(10_001)] = 101
+    """Values that a critic's distribution is over."""
+    value_limit: Positive = 5.0
+    """They are evenly spaced between minus this and this."""
+    reward_scale: Positive | Auto = "auto"
+    """What rewards are divided by; auto takes the root mean square of their discounted sums, as r̂ changes."""
+    updates: CountOrNone = 1
+    """Updates per `every` environment steps."""
+    every: Count = 1
+    """See updates."""
+
+    @property
+    def sizes(self) -> NetSizes:
+        """The hidden layers of critics and actor."""
+        named = SIZES[self.size]
+        n_layers = len(named.critic) if self.layers == "auto" else self.layers
+        critic = named.critic[0] if self.hidden == "auto" else self.hidden
+        actor = named.actor[0] if self.actor_hidden == "auto" else self.actor_hidden
+        return NetSizes((critic,) * n_layers, (actor,) * n_layers)
+
+
+AgentConfig = SacConfig | XqcConfig | Td3Config | DdpgConfig | DqnConfig
 
 
 class AgentKind(NamedTuple):
@@ -162,6 +233,11 @@ AGENTS: dict[str, AgentKind] = {
         "soft actor-critic with a learnt temperature, for continuous and for discrete actions; the default",
         "diaster.agents.sac:make_sac",
         "diaster.agents.sac_discrete:make_sac_discrete",
+    ),
+    "xqc": AgentKind(
+        XqcConfig,
+        "soft actor-critic with batch and weight normalisation and categorical critics, for continuous actions",
+        "diaster.agents.xqc:make_xqc",
     ),
     "td3": AgentKind(
         Td3Config,

@@ -36,6 +36,7 @@ from diaster.replay.store import (
     EpisodeStore,
     Steps,
     draw_steps,
+    draw_stretches,
     gather_numbered,
     init_store,
     insert,
@@ -44,6 +45,7 @@ from diaster.replay.store import (
 from diaster.types import EnvSpec, Episode, Stream
 
 SMALL_BLOCK = 512  # rows; a chunk of short episodes fits
+WATCHED = (1024, 4)  # stored steps one after the other, and stretches of them, whose rewards an agent may look at
 
 
 class Learner:
@@ -272,20 +274,27 @@ class Learner:
             is_ready: Array,
             seed_key: Array,
         ) -> tuple[Any, Metrics]:
+            # The one place where an agent's rewards come from: a step's label, or r̂ as it is now.
+            def reward_of(number: Array, steps: Steps) -> Array:
+                if label is not None:
+                    return label[number % label.shape[0]]
+                return self._decomposer.reward(decomposer_state, steps)
+
             def draw_one(index: Array) -> tuple[Transition, Any]:
                 draw_key, noise_key = jax.random.split(stream_key(seed_key, Stream.UPDATE_AGENT, index))
                 number, drawn = self._draw_batch(decomposer_state, store, draw_key)
-                # The one place where an agent's reward is filled: with a step's label, or with r̂ as it is now.
-                if label is not None:
-                    reward = label[number % label.shape[0]]
-                else:
-                    reward = self._decomposer.reward(decomposer_state, drawn)
+                reward = reward_of(number, drawn)
                 batch = Transition(drawn.obs, drawn.action, reward, drawn.next_obs, drawn.terminal)
                 return batch, self._agent.noise(noise_key, batch)
 
             def update(state: Any, index: Array, drawn: tuple[Transition, Any]) -> tuple[Any, Metrics]:
                 return self._agent.update(state, *drawn, index)
 
+            if self._agent.watch is not None:
+                number = draw_stretches(store, stream_key(seed_key, Stream.WATCH_REWARDS, first_update), *WATCHED)
+                steps = gather_numbered(store, number)
+                watched = self._agent.watch(state, reward_of(number, steps), steps.time == steps.length - 1)
+                state = jax.tree.map(lambda after, before: jnp.where(is_ready, after, before), watched, state)
             if self._working_form is None:
                 return scan_updates(draw_one, update, state, first_update, n_updates, is_ready)
             packed = self._working_form.pack(state)

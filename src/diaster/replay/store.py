@@ -202,6 +202,15 @@ def draw_steps(store: EpisodeStore, key: Array, n: int) -> Array:
     return jax.random.randint(key, (n,), store.first_live_step, store.next_step)
 
 
+def draw_stretches(store: EpisodeStore, key: Array, length: int, n: int) -> Array:
+    """Numbers of steps that follow one another, n stretches from places drawn uniformly.  # [length, n]
+
+    After the newest step comes the oldest: both are at the edge of an episode.
+    """
+    offset = draw_steps(store, key, n) - store.first_live_step + jnp.arange(length)[:, None]
+    return store.first_live_step + offset % jnp.maximum(store.next_step - store.first_live_step, 1)
+
+
 def draw_episodes(store: EpisodeStore, key: Array, n: int, draw: EpisodeDraw) -> Array:
     """Places in the table of n stored episodes, in proportion to their length or uniformly.  # [n]"""
     if draw == "length":

@@ -25,7 +25,7 @@ RESULTS = (
 # Which of these have numbers depends on the method and the agent; a table of an earlier version may lack some.
 METRICS = (
     "return_scale", "sub_loss", "step_loss", "return_loss", "auxiliary_loss",
-    "critic_loss", "actor_loss", "q_value", "entropy", "temperature", "exploration",
+    "critic_loss", "actor_loss", "q_value", "entropy", "temperature", "clipped", "exploration",
     "faults",
 )  # fmt: skip
 COLUMNS = RESULTS + METRICS

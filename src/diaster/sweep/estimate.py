@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from statistics import median
 from typing import NamedTuple
 
-from diaster.config import RunConfig
+from diaster.config import RunConfig, XqcConfig
+from diaster.config.agents import AgentConfig
 from diaster.config.methods import NO_UPDATES
 from diaster.replay.store import store_bytes
 from diaster.training.schedule import ring_rows
@@ -60,7 +61,7 @@ def estimate(config: RunConfig, spec: EnvSpec, cores: float, is_on_gpu: bool) ->
     """From settings alone."""
     speed = GPU if is_on_gpu else TWO_CORES if cores >= 2 else ONE_CORE
     looked_at, scanned = config.method.cost(spec.horizon) if config.method.updates else NO_UPDATES
-    per_agent_update = config.agent.batch_size * speed.transition * _share(config.agent.hidden)
+    per_agent_update = config.agent.batch_size * speed.transition * _share_of_agent(config.agent)
     size = _share(getattr(config.method, "hidden", 0)) * (PERCEPTRON if scanned == 1 else 1.0)
     per_fit = looked_at * speed.looked_at * size + scanned * speed.scanned
     per_step = (
@@ -83,6 +84,14 @@ def correction(method: str, finished: Iterable[Finished]) -> tuple[float, int]:
     found = [cell for cell in finished if cell.expected > 0 and cell.taken > 0]
     same = [cell for cell in found if cell.method == method] or found
     return (median(cell.taken / cell.expected for cell in same), len(same)) if same else (1.0, 0)
+
+
+def _share_of_agent(agent: AgentConfig) -> float:
+    """Of the work of SAC with nets of 256 units."""
+    if not isinstance(agent, XqcConfig):
+        return _share(agent.hidden)
+    critic = agent.sizes.critic  # it sees two batches as one
+    return len(critic) * _share(critic[0])
 
 
 def _share(hidden: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from diaster.agents import check_pair
-from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, validate
+from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, XqcConfig, validate
 from diaster.envs.making import close_env, describe_env, find_horizon, import_modules, make_env
 from diaster.errors import DiasterError
 from diaster.types import EnvSpec
@@ -21,7 +21,10 @@ def resolve(config: RunConfig) -> tuple[RunConfig, EnvSpec]:
         spec = describe_env(env, config.env, horizon)
     finally:
         close_env(env)
-    resolved = dataclasses.replace(config, horizon=horizon, warmup_steps=_warmup_steps(config, horizon))
+    agent = config.agent
+    if isinstance(agent, XqcConfig) and agent.annealing_updates == "auto":
+        agent = dataclasses.replace(agent, annealing_updates=config.steps * agent.updates // agent.every)
+    resolved = dataclasses.replace(config, horizon=horizon, warmup_steps=_warmup_steps(config, horizon), agent=agent)
     validate(resolved)
     check_pair(config.agent.name, spec)
     if isinstance(config.method, DiasterConfig):
