@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from diaster.config import RunConfig, write_toml
 from diaster.errors import DiasterError
-from diaster.rundir.files import write_atomically
+from diaster.rundir.files import typed, write_atomically
 from diaster.rundir.lock import LOCK, RunLock
 from diaster.rundir.records import CONFIG, DECOMPOSER, DONE, METADATA, POLICY, PROGRESS, read_metadata
 from diaster.rundir.results import ResultRow, progress_csv
@@ -119,6 +119,18 @@ class RunWriter:
 def already_complete(path: Path) -> DiasterError:
     """The error for a run that is finished."""
     return DiasterError(f"'{path}' is complete; there is nothing left to train.")
+
+
+def refuse_killed_at_the_start(path: Path) -> None:
+    """A run that was killed before its settings were written cannot be resumed, and has lost nothing."""
+    names: list[str] = []
+    with contextlib.suppress(OSError):  # then it holds no run, or one that cannot be read
+        names = os.listdir(path)
+    if names and all(map(is_leftover, names)):
+        raise DiasterError(
+            f"the run in '{path}' was killed before it wrote its settings, so nothing is lost; "
+            f"begin it with the same command as before: 'diaster train … --out {typed(path)}'."
+        )
 
 
 def refuse_existing_run(path: Path) -> None:

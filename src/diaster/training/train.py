@@ -15,7 +15,7 @@ from diaster.errors import DiasterError, printable
 from diaster.learning.machine import check_memory, describe_machine, differences, find_devices, use_compilation_cache
 from diaster.run import Run
 from diaster.rundir.records import CONFIG, DONE, read_config
-from diaster.rundir.writer import RunWriter, already_complete, free_directory
+from diaster.rundir.writer import RunWriter, already_complete, free_directory, refuse_killed_at_the_start
 from diaster.signals import Interruption
 from diaster.training.board import BOARD, Board
 from diaster.training.loop import Trainer
@@ -64,6 +64,7 @@ def run_training(config: RunConfig, out: Path | None, reporter: Reporter, tensor
 def resume_training(path: Path, reporter: Reporter) -> Run:
     """What `resume` does, with a reporter."""
     path = path.absolute()
+    refuse_killed_at_the_start(path)
     config = read_config(path)
     if (path / DONE).exists():
         raise already_complete(path)
