@@ -83,7 +83,7 @@ def test_to_resume_a_run_that_was_killed_before_it_wrote_its_settings_says_how_t
     (empty_cwd / "run" / left).touch()
     code, _, err = run("resume", "run")
     assert code == 2 and "killed before it wrote its settings" in err and "diaster train … --out run" in err, err
-    assert os.listdir("run") == [left]
+    assert [item.name for item in Path("run").iterdir()] == [left]
 
 
 def test_an_empty_directory_holds_no_run_to_resume(empty_cwd: Path) -> None:

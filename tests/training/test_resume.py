@@ -29,7 +29,7 @@ from diaster.run import Run
 from diaster.rundir.checkpoint import DIRECTORY, generations, writing
 from diaster.rundir.checkpoint import manifest as manifests
 from diaster.rundir.lock import LOCK, RunLock
-from diaster.rundir.records import CONFIG, METADATA, read_metadata
+from diaster.rundir.records import CONFIG, DONE, METADATA, read_metadata
 from diaster.rundir.results import read_progress
 from diaster.training import resolve
 from diaster.training.progress import Progress, Silent
@@ -438,6 +438,16 @@ def test_a_lock_whose_owner_died_is_taken(half: Path, halves: tuple[Path, Any]) 
 
 
 # The command line
+
+
+def test_resuming_a_complete_run_removes_what_a_kill_has_left(runner: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(runner, tmp_path / "run")
+    for name in (DONE, f".{DONE}.0123456789abcdef", f"{DIRECTORY}/state-7.safetensors"):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).touch()
+    with pytest.raises(DiasterError, match="is complete"):
+        resume_training(run, Silent())
+    assert not (run / DIRECTORY).exists() and not list(run.glob(".*")) and not (run / LOCK).exists()
 
 
 def test_resuming_a_complete_run_is_refused(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from diaster.rundir.files import typed, write_atomically
 from diaster.rundir.lock import LOCK, RunLock
 from diaster.rundir.records import CONFIG, DECOMPOSER, DONE, METADATA, POLICY, PROGRESS, read_metadata
 from diaster.rundir.results import ResultRow, progress_csv
+from diaster.rundir.tidying import remove_leftovers
 
 
 class RunWriter:
@@ -54,6 +55,7 @@ class RunWriter:
         for item in self.path.iterdir():
             if item.name != LOCK and is_leftover(item.name):
                 item.unlink(missing_ok=True)
+        remove_leftovers(self.path)
         if not self._is_resumed:
             write_atomically(self.path / CONFIG, write_toml(self._config).encode())
         elif os.path.lexists(self.path / METADATA):  # else it was killed here, with only its settings written
@@ -125,7 +127,7 @@ def refuse_killed_at_the_start(path: Path) -> None:
     """A run that was killed before its settings were written cannot be resumed, and has lost nothing."""
     names: list[str] = []
     with contextlib.suppress(OSError):  # then it holds no run, or one that cannot be read
-        names = os.listdir(path)
+        names = [item.name for item in path.iterdir()]
     if names and all(map(is_leftover, names)):
         raise DiasterError(
             f"the run in '{path}' was killed before it wrote its settings, so nothing is lost; "

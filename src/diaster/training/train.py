@@ -15,6 +15,7 @@ from diaster.errors import DiasterError, printable
 from diaster.learning.machine import check_memory, describe_machine, differences, find_devices, use_compilation_cache
 from diaster.run import Run
 from diaster.rundir.records import CONFIG, DONE, read_config
+from diaster.rundir.tidying import tidy
 from diaster.rundir.writer import RunWriter, already_complete, free_directory, refuse_killed_at_the_start
 from diaster.signals import Interruption
 from diaster.training.board import BOARD, Board
@@ -67,6 +68,7 @@ def resume_training(path: Path, reporter: Reporter) -> Run:
     refuse_killed_at_the_start(path)
     config = read_config(path)
     if (path / DONE).exists():
+        tidy(path)
         raise already_complete(path)
     resolved, spec = resolve(config)
     if resolved != config:
