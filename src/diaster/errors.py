@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 LONGEST_SENTENCE = 2000  # it may quote a file of any length
 LONGEST_NAME = 100  # longer names are not compared in full
+LONGEST_SHOWN = 40  # of a name in a title or a row
 
 
 class DiasterError(ValueError):
@@ -23,6 +24,11 @@ def printable(text: str) -> str:
     if len(text) > LONGEST_SENTENCE:
         text = f"{text[: LONGEST_SENTENCE // 2]} … {text[-LONGEST_SENTENCE // 2 :]}"
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
+def shortened(name: str, most: int = LONGEST_SHOWN) -> str:
+    """A name as figures, pages and tables show it: it may come from a file and have any length."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 class EnvironmentFault(DiasterError):  # noqa: N818 - the error is the environment's

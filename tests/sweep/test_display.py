@@ -68,3 +68,7 @@ def test_when_nothing_is_left_no_time_is() -> None:
 
 def test_columns_are_aligned() -> None:
     assert plain_table(("cell", "n"), [("a", "10"), ("longer", "3")]) == "cell     n\na       10\nlonger   3"
+
+
+def test_a_name_of_any_length_is_shown_in_part() -> None:
+    assert plain_table(("cell",), [("x" * 10_000,)]).splitlines()[1] == "x" * 99 + "…"

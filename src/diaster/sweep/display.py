@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from diaster.errors import LONGEST_NAME, shortened
 from diaster.sweep.status import BROKEN, DONE, FAILED, RUNNING, STATES, STOPPED, TO_COME, WAITING, CellStatus, Status
 from diaster.training.progress import duration
 
@@ -91,7 +92,7 @@ class LiveTable:
         for head in ("cell", "state", "steps", "time", "left"):
             table.add_column(head, justify="left" if head in ("cell", "state") else "right")
         for name, cell in rows[:room]:
-            table.add_row(name, *row_of(cell, status))
+            table.add_row(shortened(name, LONGEST_NAME), *row_of(cell, status))
         return table
 
     def close(self) -> None:
@@ -131,6 +132,7 @@ def size(n_bytes: float) -> str:
 
 def plain_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Aligned columns: the first to the left, the others to the right."""
+    rows = [[shortened(cell, LONGEST_NAME) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     lines = []
     for row in (heads, *rows):
