@@ -103,3 +103,17 @@ def test_what_an_environment_prints_is_no_part_of_the_json_of_an_evaluation(tmp_
 def test_an_environment_that_cannot_be_closed_is_let_go(tmp_path: Path, how: str) -> None:
     done = python(tmp_path, "train", f"ToyClose{how.capitalize()}-v0", *TINY, "--out", "run")
     assert (done.returncode, (tmp_path / "run" / DONE).exists()) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_isolated_environment_whose_close_hangs_keeps_no_run_from_its_end(tmp_path: Path, workers: int) -> None:
+    flags = (*TINY, "--isolate-envs", f"--workers={workers}", "--out", "run")
+    done = python(tmp_path, "train", "ToyCloseHangs-v0", *flags)
+    assert (done.returncode, (tmp_path / "run" / DONE).exists()) == (0, True), done.stderr
+    assert python(tmp_path, "evaluate", "run", "--episodes", "1").returncode == 0
+
+
+def test_an_isolated_environment_that_dies_while_it_is_made_costs_a_sentence(tmp_path: Path) -> None:
+    done = python(tmp_path, "train", "ToyMakeDies-v0", *TINY, "--isolate-envs", "--out", "run")
+    refused(done, "'ToyMakeDies-v0' cannot be made", "its process died (exit code 7)")
+    assert not (tmp_path / "run").exists()

@@ -131,8 +131,13 @@ def test_an_environment_that_does_not_repeat_itself_begins_a_new_episode_and_the
 
 
 def test_an_environment_whose_observations_have_changed_is_named(half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    describe = resolve.describe_env
-    monkeypatch.setattr(resolve, "describe_env", lambda *given: describe(*given)._replace(obs_dim=5))
+    describe = resolve.describe
+
+    def changed(*given: Any) -> Any:
+        spec, space = describe(*given)
+        return spec._replace(obs_dim=5), space
+
+    monkeypatch.setattr(resolve, "describe", changed)
     with pytest.raises(DiasterError, match=r"'Toy-v0' has 5 observations and 2 actions now, and had 3 and 2 when"):
         resume_training(half, Silent())
 
