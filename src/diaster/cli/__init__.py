@@ -19,8 +19,9 @@ from diaster.cli.runs import evaluate, record, video
 from diaster.cli.sweeps import sweep
 from diaster.cli.training import bench, demo, resume, train
 from diaster.errors import DiasterError, Stopped, complain, unknown
+from diaster.signals import INTERRUPTED, INTERRUPTION
 
-USAGE_ERROR, INTERRUPTED = 2, 130
+USAGE_ERROR = 2
 
 
 class Command(NamedTuple):
@@ -82,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(f"diaster: {stop}")
         return 128 + stop.signal
     except KeyboardInterrupt:
-        complain("diaster: interrupted; what was recorded so far, if anything, stays in the run directory.")
+        complain(INTERRUPTION)
         return INTERRUPTED
     except BrokenPipeError:  # the program that reads our output (head, say) has ended
         pass
