@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from diaster.config import RunConfig, build_config
-from diaster.errors import DiasterError, printable
+from diaster.errors import DiasterError, printable, refusing_shortage
 from diaster.learning.machine import check_memory, describe_machine, differences, find_devices, use_compilation_cache
 from diaster.run import Run
 from diaster.rundir.records import CONFIG, DONE, read_config
@@ -87,7 +87,7 @@ def _train_in(
     writer = RunWriter(out, config, machine, is_resumed)
     use_compilation_cache()
     board = Board(out) if tensorboard else None
-    with jax.default_device(devices[0]), Interruption() as interruption, ExitStack() as closing:
+    with refusing_shortage(), jax.default_device(devices[0]), Interruption() as interruption, ExitStack() as closing:
         closing.callback(writer.release)
         trainer = Trainer(config, spec, capacity, devices, reporter, writer, board, interruption, closing, start)
         writer.claim()
