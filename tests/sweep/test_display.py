@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,16 @@ def test_on_a_terminal_a_table_shows_running_cells_first_and_as_many_as_there_is
     assert rows[:3] == [["c", "running"], ["a", "failed"], ["b", "waiting"]]
     assert ["d", "waiting"] not in rows
     assert "1 running, 1 failed, 2 waiting; about" in table
+
+
+def test_a_table_that_cannot_be_written_ends_nothing(status: Status) -> None:
+    with open("/dev/full", "w", buffering=1, encoding="utf-8") as full:  # noqa: PTH123 - it is no file
+        display = LiveTable(Console(file=full, force_terminal=True, width=100, height=9))
+        status.ended("a", Ended("a sentence."), None)
+        display.changed("a", status)
+        display.look(status)
+        display.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
 
 
 def test_a_row_says_how_far_a_cell_is(status: Status) -> None:

@@ -67,13 +67,15 @@ class LiveTable:
 
         self._console = console
         self._live = Live(console=console, transient=True, auto_refresh=False)
-        self._live.start()
+        with contextlib.suppress(OSError):
+            self._live.start()
 
     def changed(self, name: str, status: Status) -> None:
         cell = status.cells[name]
         if cell.failure:
             line = f"{cell.state:<8} {name}: {cell.failure}"
-            self._console.print(line, style="red" if cell.state == FAILED else None, markup=False, highlight=False)
+            with contextlib.suppress(OSError):  # a terminal that is gone ends no cell
+                self._console.print(line, style="red" if cell.state == FAILED else None, markup=False, highlight=False)
         self.look(status)
 
     def look(self, status: Status) -> None:
@@ -81,7 +83,8 @@ class LiveTable:
         from rich.text import Text
 
         room = max(3, self._console.size.height - LINES_OUTSIDE_THE_TABLE)
-        self._live.update(Group(self._table(status, room), Text(counts(status))), refresh=True)
+        with contextlib.suppress(OSError):
+            self._live.update(Group(self._table(status, room), Text(counts(status))), refresh=True)
 
     def _table(self, status: Status, room: int) -> Table:
         from rich.table import Table
@@ -96,7 +99,8 @@ class LiveTable:
         return table
 
     def close(self) -> None:
-        self._live.stop()
+        with contextlib.suppress(OSError):
+            self._live.stop()
 
 
 def make_display(is_quiet: bool) -> Display:
