@@ -2,7 +2,7 @@
 
 import pickle
 
-from diaster.errors import LONGEST_SENTENCE, DiasterError, unknown
+from diaster.errors import LONGEST_SENTENCE, DiasterError, shortened, unknown
 
 
 def test_a_sentence_is_one_line_that_a_terminal_only_shows() -> None:
@@ -31,3 +31,7 @@ def test_a_name_of_any_length_is_compared_in_no_time() -> None:
 
 def test_a_name_that_is_like_none_gets_no_guess() -> None:
     assert "mean" not in str(unknown("method", "xyzzy", ["rrd", "diaster"]))
+
+
+def test_a_long_name_is_shown_with_an_ellipsis() -> None:
+    assert (shortened("abcdef", 6), shortened("abcdefg", 6)) == ("abcdef", "abcde…")

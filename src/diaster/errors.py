@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 LONGEST_SENTENCE = 2000  # it may quote a file of any length
 LONGEST_NAME = 100  # longer names are not compared in full
+OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory", "out of memory", "OUT_OF_MEMORY")  # in XLA's and CUDA's words
+REFUSED = tuple(map(os.strerror, (errno.EAGAIN, errno.ENOMEM)))
+LONGEST_SHOWN = 40  # of a name in a title or a row
 
 
 class DiasterError(ValueError):
@@ -25,8 +30,35 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
+def shortened(name: str, most: int = LONGEST_SHOWN) -> str:
+    """A name as figures, pages and tables show it: it may come from a file and have any length."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
 class EnvironmentFault(DiasterError):  # noqa: N818 - the error is the environment's
     """An environment raised, died, hung or returned no finite number. The run can drop the episode and continue."""
+
+
+@contextlib.contextmanager
+def refusing_shortage() -> Iterator[None]:
+    """Within `with`, too little memory, and no thread or process left to start, is a sentence. JAX's errors too."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, OSError) as error:
+        said = (str(error).splitlines() or [""])[0].rstrip(".")
+        why = f" ({said[:200]})" if said else ""
+        if isinstance(error, MemoryError) or any(sign in str(error) for sign in OUT_OF_MEMORY):
+            raise DiasterError(
+                f"there is too little memory{why}; free some, or use fewer seeds, a smaller --replay.capacity or "
+                "--agent.batch-size, or a larger machine."
+            ) from error
+        # A stream that does not block has other words for the same number.
+        is_refused = isinstance(error, OSError) and error.strerror in REFUSED
+        if is_refused or "can't start new thread" in said:
+            raise DiasterError(
+                f"the system starts no further thread or process{why}; end other programs, or use fewer --workers."
+            ) from error
+        raise
 
 
 class Stopped(KeyboardInterrupt):

@@ -21,16 +21,8 @@ from diaster.agents import make_agent
 from diaster.analysis.diagnostics import Diagnostics, ReturnStatistics, diagnose, has_step_rewards, return_statistics
 from diaster.config import RunConfig
 from diaster.decomposers import make_decomposer
-from diaster.envs.making import (
-    Env,
-    close_env,
-    describe_env,
-    find_horizon,
-    gym_spec,
-    import_modules,
-    make_env,
-    raw_observation_space,
-)
+from diaster.envs.isolation import describe
+from diaster.envs.making import Env, find_horizon, gym_spec, import_modules, make_env
 from diaster.errors import DiasterError
 from diaster.learning.machine import device_memory
 from diaster.learning.reward_model import GROUP, RewardModel
@@ -61,10 +53,9 @@ class Run:
             check_trust(path, self.config)
         import_modules(self.config.imports)
         self._horizon = find_horizon(self.config.env, self.config.horizon)
-        env = make_env(self.config.env, self._horizon)
-        self.spec: EnvSpec = describe_env(env, self.config.env, self._horizon)
-        self._raw_space = raw_observation_space(env)
-        close_env(env)
+        handling = self.config.isolate_envs, self.config.step_seconds
+        self.spec: EnvSpec
+        self.spec, self._raw_space = describe(self.config.env, self._horizon, self.config.imports, *handling)
         self._decomposer = make_decomposer(self.config.method, self._horizon)
         self._agent = make_agent(self.config.agent, self.spec)
         self._reward_model = RewardModel(self._decomposer, self._horizon)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# By name: Windows, where the command line says that it cannot run, has no SIGHUP.
+SIGNALS = tuple(number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGHUP"))
+INTERRUPTED = 130  # the exit code after Ctrl-C
+INTERRUPTION = "diaster: interrupted; what was recorded so far, if anything, stays in the run directory."
 
 
 def interrupts_raise() -> bool:
@@ -43,3 +49,28 @@ class Interruption:
             if before is not None:  # what was set from C cannot be set again from here
                 signal.signal(number, before)
         self._before = {}
+
+
+@contextlib.contextmanager
+def leaving_at_once() -> Iterator[None]:
+    """Within `with`, while modules are imported, Ctrl-C says so and ends the process.
+
+    Modules that are half imported turn KeyboardInterrupt into errors of their own, and fail again when Python ends.
+    """
+    is_usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not is_usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    except KeyboardInterrupt:
+        _leave()
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _leave(*_: object) -> NoReturn:
+    with contextlib.suppress(OSError):
+        os.write(2, f"{INTERRUPTION}\n".encode())  # the parser holds what is printed back
+    os._exit(INTERRUPTED)

@@ -196,3 +196,10 @@ def test_small_returns_are_told_apart_by_the_labels() -> None:
 def test_many_evaluations_are_thinned_to_the_width() -> None:
     _, cells = parts(terminal_curve(curve_of(*range(500)), width=40))
     assert {len(line) for line in cells} == {40}
+
+
+def test_a_name_of_any_length_is_shown_in_part(tmp_path: Path) -> None:
+    """Two hundred thousand signs took two minutes to draw."""
+    run = make_run(tmp_path / "run", {0: [1.0, 2.0]}, env="Env" + "x" * 3000)
+    text = svg_text([run], tmp_path / "curve.svg")
+    assert "x" * 30 in text and "x" * 40 not in text and "…" in text

@@ -154,3 +154,9 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_read(name: 
     with pytest.raises(DiasterError, match=r"report|gone"):
         write_page(tmp_path / "no runs", tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_of_any_length_is_shown_in_part(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "run", {0: [1.0, 2.0]}, env="Env" + "x" * 10_000)
+    write_page(tmp_path / "runs", tmp_path / "report.html")
+    assert "x" * 2000 not in (tmp_path / "report.html").read_text(encoding="utf-8")

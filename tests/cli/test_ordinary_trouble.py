@@ -75,6 +75,23 @@ def test_what_a_run_left_that_was_killed_before_its_settings_were_written_is_no_
     assert (out / DONE).exists() and not list(out.glob(".*"))
 
 
+@pytest.mark.parametrize("left", [LOCK, f".{CONFIG}.0123456789abcdef"])
+def test_to_resume_a_run_that_was_killed_before_it_wrote_its_settings_says_how_to_begin_it(
+    empty_cwd: Path, left: str
+) -> None:
+    (empty_cwd / "run").mkdir()
+    (empty_cwd / "run" / left).touch()
+    code, _, err = run("resume", "run")
+    assert code == 2 and "killed before it wrote its settings" in err and "diaster train … --out run" in err, err
+    assert [item.name for item in Path("run").iterdir()] == [left]
+
+
+def test_an_empty_directory_holds_no_run_to_resume(empty_cwd: Path) -> None:
+    (empty_cwd / "run").mkdir()
+    code, _, err = run("resume", "run")
+    assert code == 2 and "holds no run" in err
+
+
 def test_what_an_environment_prints_is_no_part_of_the_json_of_an_evaluation(tmp_path: Path) -> None:
     assert python(tmp_path, "train", "ToyTalks-v0", *TINY, "--out", "run").returncode == 0
     done = python(tmp_path, "evaluate", "run", "--episodes", "1", "--json")
@@ -86,3 +103,17 @@ def test_what_an_environment_prints_is_no_part_of_the_json_of_an_evaluation(tmp_
 def test_an_environment_that_cannot_be_closed_is_let_go(tmp_path: Path, how: str) -> None:
     done = python(tmp_path, "train", f"ToyClose{how.capitalize()}-v0", *TINY, "--out", "run")
     assert (done.returncode, (tmp_path / "run" / DONE).exists()) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_isolated_environment_whose_close_hangs_keeps_no_run_from_its_end(tmp_path: Path, workers: int) -> None:
+    flags = (*TINY, "--isolate-envs", f"--workers={workers}", "--out", "run")
+    done = python(tmp_path, "train", "ToyCloseHangs-v0", *flags)
+    assert (done.returncode, (tmp_path / "run" / DONE).exists()) == (0, True), done.stderr
+    assert python(tmp_path, "evaluate", "run", "--episodes", "1").returncode == 0
+
+
+def test_an_isolated_environment_that_dies_while_it_is_made_costs_a_sentence(tmp_path: Path) -> None:
+    done = python(tmp_path, "train", "ToyMakeDies-v0", *TINY, "--isolate-envs", "--out", "run")
+    refused(done, "'ToyMakeDies-v0' cannot be made", "its process died (exit code 7)")
+    assert not (tmp_path / "run").exists()

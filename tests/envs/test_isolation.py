@@ -14,7 +14,8 @@ from diaster.actors.acting import TANH_GAUSSIAN
 from diaster.actors.collector import Collector
 from diaster.actors.placement import Placement, make_collectors
 from diaster.actors.rollout import Handling
-from diaster.envs.isolation import IsolatedEnv
+from diaster.envs import isolation
+from diaster.envs.isolation import IsolatedEnv, describe
 from diaster.envs.making import describe_env, gym_spec, make_env
 from diaster.envs.processes import start_child
 from diaster.errors import DiasterError
@@ -125,3 +126,21 @@ def test_fleets_of_isolated_environments_collect_the_same_episodes(workers: int)
 def test_an_environment_that_no_other_process_can_make_is_refused() -> None:
     with pytest.raises(DiasterError, match="--isolate-envs"):
         make_collectors(Placement(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, (0,), (), 0, Handling(isolate=True)))
+
+
+@pytest.mark.parametrize("env_id", ["Toy-v0", "ToyDict-v0", "ToyDiscreteFrom5-v0", "ToyFunction-v0"])
+def test_what_an_isolated_environment_is_like_is_what_it_is_like_here(env_id: str) -> None:
+    here, there = (describe(env_id, toy_envs.HORIZON, IMPORTS, isolate, 300.0) for isolate in (False, True))
+    np.testing.assert_equal(here[0]._asdict(), there[0]._asdict())
+    assert here[1] == there[1]
+
+
+def test_an_isolated_environment_that_cannot_be_learnt_is_refused_as_elsewhere() -> None:
+    with pytest.raises(DiasterError, match="only Box and Discrete actions"):
+        describe("ToyMultiDiscrete-v0", toy_envs.HORIZON, IMPORTS, isolate=True, seconds=300.0)
+
+
+def test_an_isolated_environment_that_hangs_while_it_is_made_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "SECONDS_TO_BE_MADE", 3.0)
+    with pytest.raises(DiasterError, match=r"'ToyMakeHangs-v0' cannot be made: .*no answer within 4 seconds"):
+        describe("ToyMakeHangs-v0", toy_envs.HORIZON, IMPORTS, isolate=True, seconds=1.0)

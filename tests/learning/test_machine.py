@@ -48,3 +48,20 @@ def test_the_record_of_a_machine_is_json_and_names_versions_and_device() -> None
     record = json.loads(json.dumps(machine.describe_machine(jax.devices("cpu")[0])))
     assert {"python", "jax", "numpy", "gymnasium"} <= set(record["versions"])
     assert record["platform"] == "cpu"
+
+
+def test_flags_and_generators_that_change_bytes_are_named_unless_an_older_record_does_not_tell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    device = jax.devices("cpu")[0]
+    monkeypatch.delenv("XLA_FLAGS")
+    before = machine.describe_machine(device)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_a=1   --xla_b=2 ")
+    with jax.threefry_partitionable(not jax.config.jax_threefry_partitionable):  # type: ignore[attr-defined]
+        now = machine.describe_machine(device)
+    assert machine.differences(before, now) == [
+        "XLA_FLAGS none (now --xla_a=1 --xla_b=2)",
+        "jax_threefry_partitionable True (now False)",
+    ]
+    older = {name: value for name, value in before.items() if name not in machine.SURROUNDINGS}
+    assert machine.differences(older, now) == []

@@ -103,6 +103,15 @@ def test_a_recorded_run_can_still_be_loaded_and_evaluated(recorded: Path) -> Non
     assert set(diaster.load(recorded).evaluate(episodes=1)) == {3, 8}
 
 
+def test_recording_removes_what_killed_commands_have_left(recorded: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(recorded, tmp_path / "run")
+    left = run / f".{ROLLOUTS}.0123456789abcdef"
+    left.touch()
+    before = sorted(run.iterdir())
+    record_rollouts(run, 1)
+    assert sorted(run.iterdir()) == [item for item in before if item != left]
+
+
 def test_a_number_of_episodes_that_cannot_be_is_refused(run: Path) -> None:
     for episodes in (0, -1, 10**9):
         with pytest.raises(DiasterError, match=f"{episodes} episodes were asked for"):

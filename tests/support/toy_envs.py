@@ -84,7 +84,16 @@ class ClosingToy(Toy):
         self.error = error
 
     def close(self) -> None:
+        if self.error == "hangs":
+            time.sleep(HANG)
         raise RuntimeError("stuck") if self.error == "raises" else SystemExit(0)
+
+
+class UnmadeToy(Toy):
+    """Cannot be made, and takes its process along or does not let it go."""
+
+    def __init__(self, error: str) -> None:
+        os._exit(7) if error == "dies" else time.sleep(HANG)
 
 
 class SpreadToy(Toy):
@@ -323,6 +332,9 @@ register("ToyMoves", MovingToy)
 register("ToyTalks", TalkingToy)
 register("ToyCloseRaises", ClosingToy, error="raises")
 register("ToyCloseExits", ClosingToy, error="exits")
+register("ToyCloseHangs", ClosingToy, error="hangs")
+register("ToyMakeDies", UnmadeToy, error="dies")
+register("ToyMakeHangs", UnmadeToy, error="hangs")
 register("ToyMoody", MoodyToy)
 register("ToyProcess", ProcessToy)
 register("ToyUnlucky", UnluckyToy)

@@ -175,6 +175,19 @@ def test_a_cell_without_a_configuration_is_refused_if_it_holds_anything(copy: Sw
     assert "and no run; remove the directory" in refused(copy.file, "--out", copy.out)
 
 
+def test_what_a_killed_sweep_has_left_is_no_hindrance_and_is_removed(copy: Swept) -> None:
+    left = [copy.out / f".{name}.0123456789abcdef" for name in ("sweep.toml", "sweep.json")]
+    for item in left:
+        item.touch()
+    command("sweep", copy.file, "--out", copy.out)
+    assert not any(item.exists() for item in left)
+    shutil.rmtree(copy.out)
+    copy.out.mkdir()
+    left[0].touch()
+    code, _, err = command("sweep", copy.file, "--out", copy.out, "--dry-run")
+    assert code == 0, err
+
+
 def test_a_directory_that_is_no_sweeps_is_refused(copy: Swept) -> None:
     for place in (copy.out / "sweep.json", copy.out / "sweep.json" / "deeper"):
         assert f"'{copy.out / 'sweep.json'}' is a file" in refused(copy.file, "--out", place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,16 @@ def test_on_a_terminal_a_table_shows_running_cells_first_and_as_many_as_there_is
     assert "1 running, 1 failed, 2 waiting; about" in table
 
 
+def test_a_table_that_cannot_be_written_ends_nothing(status: Status) -> None:
+    with open("/dev/full", "w", buffering=1, encoding="utf-8") as full:  # noqa: PTH123 - it is no file
+        display = LiveTable(Console(file=full, force_terminal=True, width=100, height=9))
+        status.ended("a", Ended("a sentence."), None)
+        display.changed("a", status)
+        display.look(status)
+        display.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())
+
+
 def test_a_row_says_how_far_a_cell_is(status: Status) -> None:
     assert row_of(status.cells["a"], status) == ("waiting", "0 / 1,000", "", "~1:40")
     status.ended("a", Ended(), 61.0)
@@ -68,3 +79,7 @@ def test_when_nothing_is_left_no_time_is() -> None:
 
 def test_columns_are_aligned() -> None:
     assert plain_table(("cell", "n"), [("a", "10"), ("longer", "3")]) == "cell     n\na       10\nlonger   3"
+
+
+def test_a_name_of_any_length_is_shown_in_part() -> None:
+    assert plain_table(("cell",), [("x" * 10_000,)]).splitlines()[1] == "x" * 99 + "…"

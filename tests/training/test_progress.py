@@ -117,6 +117,7 @@ def test_the_headline_says_what_runs() -> None:
     for part in ("Toy-v0", "diaster (default) + sac", "seeds 4, 2", "1,000 steps", "3 observations", "horizon 20"):
         assert part in line
     assert "seed 4," in headline(build_config(env="Toy-v0", seeds=(4,)), SPEC)
+    assert len(headline(build_config(env="x" * 10_000), SPEC)) < 200
 
 
 def test_an_evaluation_is_one_line_with_means_over_seeds_and_dashes_for_nan() -> None:

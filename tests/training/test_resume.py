@@ -29,7 +29,7 @@ from diaster.run import Run
 from diaster.rundir.checkpoint import DIRECTORY, generations, writing
 from diaster.rundir.checkpoint import manifest as manifests
 from diaster.rundir.lock import LOCK, RunLock
-from diaster.rundir.records import CONFIG, METADATA, read_metadata
+from diaster.rundir.records import CONFIG, DONE, METADATA, read_metadata
 from diaster.rundir.results import read_progress
 from diaster.rundir.trust import SIGNATURE
 from diaster.training import resolve
@@ -133,8 +133,13 @@ def test_an_environment_that_does_not_repeat_itself_begins_a_new_episode_and_the
 
 
 def test_an_environment_whose_observations_have_changed_is_named(half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    describe = resolve.describe_env
-    monkeypatch.setattr(resolve, "describe_env", lambda *given: describe(*given)._replace(obs_dim=5))
+    describe = resolve.describe
+
+    def changed(*given: Any) -> Any:
+        spec, space = describe(*given)
+        return spec._replace(obs_dim=5), space
+
+    monkeypatch.setattr(resolve, "describe", changed)
     with pytest.raises(DiasterError, match=r"'Toy-v0' has 5 observations and 2 actions now, and had 3 and 2 when"):
         resume_training(half, Silent())
 
@@ -440,6 +445,16 @@ def test_a_lock_whose_owner_died_is_taken(half: Path, halves: tuple[Path, Any]) 
 
 
 # The command line
+
+
+def test_resuming_a_complete_run_removes_what_a_kill_has_left(runner: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(runner, tmp_path / "run")
+    for name in (DONE, f".{DONE}.0123456789abcdef", f"{DIRECTORY}/state-7.safetensors"):
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).touch()
+    with pytest.raises(DiasterError, match="is complete"):
+        resume_training(run, Silent())
+    assert not (run / DIRECTORY).exists() and not list(run.glob(".*")) and not (run / LOCK).exists()
 
 
 def test_resuming_a_complete_run_is_refused(tmp_path: Path) -> None:

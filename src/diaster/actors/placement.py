@@ -13,7 +13,7 @@ from diaster.actors.evaluators import Evaluators
 from diaster.actors.fleet import Fleet, FleetSpec, LocalFleet
 from diaster.actors.rollout import ORDINARY, Handling
 from diaster.actors.workers import WorkerFleet
-from diaster.envs.making import gym_spec
+from diaster.envs.isolation import is_portable
 from diaster.errors import DiasterError
 from diaster.types import EnvSpec
 
@@ -74,10 +74,10 @@ def _make_fleet(place: Placement, n_workers: int, per_seed: int, niceness: int) 
 
 def _number_of_processes(place: Placement, n_envs: int, spare_cores: int) -> int:
     """As many as were asked for, or as are of use; 0 for this process."""
-    workers, is_portable, cores = place.workers, _is_portable(place.spec.id), available_cores()
+    workers, portable, cores = place.workers, is_portable(place.spec.id), available_cores()
     if workers == "auto":
         # On two cores learning takes both, and a process would gain nothing.
-        if cores <= 2 or not is_portable:
+        if cores <= 2 or not portable:
             workers = 0
         elif cores >= MANY_CORES and n_envs <= 2 * cores:
             return n_envs  # the system shares cores out more evenly than whole environments can be
@@ -85,7 +85,7 @@ def _number_of_processes(place: Placement, n_envs: int, spare_cores: int) -> int
             each = -(-n_envs // min(n_envs, spare_cores))
             return -(-n_envs // each)  # no more than it takes for none to have more of them than that
     assert isinstance(workers, int)
-    if (workers > 0 or place.handling.isolate) and not is_portable:
+    if (workers > 0 or place.handling.isolate) and not portable:
         raise DiasterError(
             f"'{place.spec.id}' cannot be made in other processes; use --workers 0 without --isolate-envs, or register "
             "it by a 'module:Class' text and with arguments that JSON can hold."
@@ -99,14 +99,3 @@ def available_cores() -> int:
     if told.isdecimal() and int(told) > 0:
         return int(told)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _is_portable(env_id: str) -> bool:
-    spec = gym_spec(env_id)
-    if not isinstance(spec.entry_point, str) or spec.entry_point.startswith("__main__:"):
-        return False
-    try:
-        spec.to_json()
-    except (TypeError, ValueError):
-        return False
-    return True

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from diaster.analysis.notes import Note, seeds_text, steps_text
 from diaster.analysis.results import RecordedRun, Results
 from diaster.config import METHODS, PAPER_TASKS, RunConfig, combine
-from diaster.errors import DiasterError, printable
+from diaster.errors import DiasterError, printable, shortened
 
-LONGEST_TITLE = 40
 # Settings that do not change a result (up to rounding), with a common value: runs that differ in them share a curve.
 NO_MATTER: dict[str, Any] = {
     "seeds": (0,),
@@ -46,7 +45,7 @@ class TaskKey(NamedTuple):
     def title(self) -> str:
         """The environment, with its horizon where that is not the usual one; long names are cut."""
         usual = PAPER_TASKS[self.env].horizon if self.env in PAPER_TASKS else self.horizon
-        name = printable(self.env if len(self.env) <= LONGEST_TITLE else f"{self.env[:LONGEST_TITLE]}…")
+        name = printable(shortened(self.env))
         return name if self.horizon == usual else f"{name}, T = {self.horizon}"
 
 

@@ -11,7 +11,7 @@ from diaster.analysis.curves import Curve, curve_of
 from diaster.analysis.figures.style import check_picture, drawing, label_steps, method_style, new_figure, write_picture
 from diaster.analysis.notes import steps_text
 from diaster.analysis.results import RecordedRun, seed_evaluations
-from diaster.errors import DiasterError
+from diaster.errors import DiasterError, printable, shortened
 from diaster.rundir.files import damaged, is_file
 from diaster.rundir.records import DONE, PROGRESS, read_config
 from diaster.rundir.results import read_progress
@@ -65,7 +65,7 @@ def plot_learning_curves(paths: list[Path], out: Path) -> None:
         axes.set_xlabel("environment steps per seed")
         axes.set_ylabel("return of an episode")
         told = "hidden rewards" if all(curve.method == "dense" for curve in curves) else "one number per episode"
-        axes.set_title(f"{curves[0].config.env}, learnt from {told}")
+        axes.set_title(f"{printable(shortened(curves[0].config.env))}, learnt from {told}")
         label_steps(axes)
         axes.legend(loc="best")
         write_picture(figure, out)

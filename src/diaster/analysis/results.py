@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from diaster.analysis.notes import Note
 from diaster.config import RunConfig
-from diaster.errors import DiasterError
+from diaster.errors import LONGEST_NAME, DiasterError, shortened
 from diaster.rundir.files import damaged, is_file
 from diaster.rundir.records import CONFIG, DONE, PROGRESS, read_config
 from diaster.rundir.results import Table, read_progress
@@ -54,7 +54,7 @@ def read_results(path: Path) -> Results:
                 raise
             continue  # a run that fails early removes its directory
         if found is None:
-            notes.append(Note(name, "has no evaluation yet"))
+            notes.append(Note(shortened(name, LONGEST_NAME), "has no evaluation yet"))
         else:
             runs.append(found)
     if not runs and notes:

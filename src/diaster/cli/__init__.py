@@ -18,9 +18,10 @@ from diaster.cli.listing import list_
 from diaster.cli.runs import evaluate, record, video
 from diaster.cli.sweeps import sweep
 from diaster.cli.training import bench, demo, resume, train
-from diaster.errors import DiasterError, Stopped, complain, unknown
+from diaster.errors import DiasterError, Stopped, complain, refusing_shortage, unknown
+from diaster.signals import INTERRUPTED, INTERRUPTION
 
-USAGE_ERROR, INTERRUPTED = 2, 130
+USAGE_ERROR = 2
 
 
 class Command(NamedTuple):
@@ -73,7 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif argv[0] not in COMMANDS:
             raise unknown("command", argv[0], COMMANDS)
         else:
-            COMMANDS[argv[0]].run(argv[1:])
+            with refusing_shortage():
+                COMMANDS[argv[0]].run(argv[1:])
         sys.stdout.flush()
     except DiasterError as error:
         complain(f"diaster: {error}")
@@ -82,13 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(f"diaster: {stop}")
         return 128 + stop.signal
     except KeyboardInterrupt:
-        complain("diaster: interrupted; what was recorded so far, if anything, stays in the run directory.")
+        complain(INTERRUPTION)
         return INTERRUPTED
     except BrokenPipeError:  # the program that reads our output (head, say) has ended
         pass
-    except MemoryError:
-        complain("diaster: there is too little memory; free some, or use smaller settings or a larger machine.")
-        return 1
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             complain(f"diaster: a name is too long for the file system: '{str(error.filename)[:60]}…'; choose another.")

@@ -11,6 +11,7 @@ import tyro
 
 from diaster.cli.parsing import parse
 from diaster.errors import DiasterError
+from diaster.signals import leaving_at_once
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ def plot(argv: Sequence[str]) -> None:
     arguments = parse("plot", argv, PlotArguments())
     if not arguments.runs:
         raise DiasterError("no run directory was given; e.g. diaster plot runs/hopper -o hopper.png.")
-    from diaster.analysis.plots import plot_learning_curves
+    with leaving_at_once():
+        from diaster.analysis.plots import plot_learning_curves
 
     plot_learning_curves(list(arguments.runs), arguments.out)
     print(f"wrote {arguments.out}")
@@ -53,7 +55,8 @@ def figure(argv: Sequence[str]) -> None:
     arguments = parse("figure", argv, FigureArguments())
     if arguments.results is None:
         raise DiasterError("a figure and a folder with runs are needed; e.g. diaster figure performance runs -o p.png.")
-    from diaster.analysis.figures import write_figure
+    with leaving_at_once():
+        from diaster.analysis.figures import write_figure
 
     out = arguments.out or Path(f"{arguments.name}.png")
     caption = write_figure(arguments.name, arguments.results, out, arguments.width)
@@ -75,7 +78,8 @@ def report(argv: Sequence[str]) -> None:
     arguments = parse("report", argv, ReportArguments())
     if arguments.results is None:
         raise DiasterError("no folder with runs was given; e.g. diaster report runs -o report.html.")
-    from diaster.analysis.report import write_page
+    with leaving_at_once():
+        from diaster.analysis.report import write_page
 
     left_out = write_page(arguments.results, arguments.out)
     print("\n".join([f"wrote {arguments.out}", *(f"  {line}" for line in left_out)]))

@@ -13,6 +13,7 @@ import tyro
 
 from diaster.config.former_names import FORMER
 from diaster.errors import DiasterError
+from diaster.signals import leaving_at_once
 
 Arguments = TypeVar("Arguments")
 
@@ -33,7 +34,7 @@ def parse(command: str, argv: Sequence[str], default: Arguments) -> Arguments:
     refuse_former_flags(argv)
     complaint = io.StringIO()
     try:
-        with contextlib.redirect_stderr(complaint):
+        with leaving_at_once(), contextlib.redirect_stderr(complaint):
             return tyro.cli(type(default), prog=f"diaster {command}", args=list(argv), default=default)
     except SystemExit as stop:
         if not stop.code:

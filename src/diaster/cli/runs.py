@@ -15,6 +15,7 @@ import tyro
 
 from diaster.cli.parsing import parse
 from diaster.errors import DiasterError
+from diaster.signals import leaving_at_once
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ def evaluate(argv: Sequence[str]) -> None:
     arguments = parse("evaluate", argv, EvaluateArguments())
     if arguments.run is None:
         raise DiasterError("no run directory was given; e.g. diaster evaluate runs/hopper.")
-    from diaster.run import load
+    with leaving_at_once():
+        from diaster.run import load
 
     with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):  # an environment may print what it likes
         warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
@@ -83,8 +85,9 @@ def record(argv: Sequence[str]) -> None:
     arguments = parse("record", argv, RecordArguments())
     if arguments.run is None:
         raise DiasterError("no run directory was given; e.g. diaster record runs/hopper.")
-    from diaster.media.recording import record_rollouts
-    from diaster.rundir.recordings import ROLLOUTS
+    with leaving_at_once():
+        from diaster.media.recording import record_rollouts
+        from diaster.rundir.recordings import ROLLOUTS
 
     record_rollouts(arguments.run, arguments.episodes, arguments.trust)
     print(f"recorded: {arguments.run / ROLLOUTS}")
@@ -109,8 +112,9 @@ def video(argv: Sequence[str]) -> None:
     arguments = parse("video", argv, VideoArguments())
     if arguments.run is None:
         raise DiasterError("no run directory was given; e.g. diaster video runs/hopper -o hopper.mp4.")
-    from diaster.media.video import write_video
-    from diaster.training.progress import number
+    with leaving_at_once():
+        from diaster.media.video import write_video
+        from diaster.training.progress import number
 
     episode = write_video(arguments.run, arguments.out, arguments.seed, arguments.trust).episode.episode
     print(f"wrote {arguments.out} ({episode.length} steps, return {number(episode.episode_return)})")

@@ -13,6 +13,7 @@ import tyro
 
 from diaster.cli.parsing import parse
 from diaster.errors import DiasterError
+from diaster.signals import leaving_at_once
 
 
 @dataclass(frozen=True)
@@ -55,17 +56,18 @@ def sweep(argv: Sequence[str]) -> None:
         )
     if arguments.launcher == "ray" and importlib.util.find_spec("ray") is None:
         raise DiasterError("--launcher ray needs Ray; install it with pip install 'diaster[ray]'.")
-    from diaster.sweep.conduct import (
-        conduct,
-        counted,
-        describe_end,
-        describe_plan,
-        local_site,
-        make_plan,
-        refuse_failures,
-    )
-    from diaster.sweep.display import make_display
-    from diaster.sweep.resources import Wishes, check_wishes, find_machine
+    with leaving_at_once():
+        from diaster.sweep.conduct import (
+            conduct,
+            counted,
+            describe_end,
+            describe_plan,
+            local_site,
+            make_plan,
+            refuse_failures,
+        )
+        from diaster.sweep.display import make_display
+        from diaster.sweep.resources import Wishes, check_wishes, find_machine
 
     wishes = Wishes(arguments.jobs, arguments.cpus, arguments.gpus)
     check_wishes(wishes)

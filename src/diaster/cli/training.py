@@ -13,6 +13,7 @@ import tyro
 from diaster.cli.parsing import parse, value_of
 from diaster.config import RunConfig, build_config, run_config_type
 from diaster.errors import DiasterError
+from diaster.signals import leaving_at_once
 
 
 @dataclass(frozen=True)
@@ -36,20 +37,21 @@ class TrainArguments:
 
 def train(argv: Sequence[str]) -> None:
     """diaster train"""
-    # Which flags there are depends on the method and the agent, and their defaults on file, preset and
-    # environment: all of these have to be known first.
-    settings = [item for item in argv if item not in ("-h", "--help")]  # help shows the defaults that will apply
-    file = value_of("--config", argv)
-    chosen = {name: value for name in ("method", "agent") if (value := value_of(f"--{name}", argv))}
-    named = build_config(None, Path(file) if file else None, **chosen)
-    blank = dataclasses.replace(named, env="", preset="")
-    first = parse("train", settings, _train_arguments(blank)).run_config
-    env = {"env": first.env} if first.env else {}
-    defaults = build_config(first.preset or None, Path(file) if file else None, **chosen, **env)
-    arguments = parse("train", argv, _train_arguments(defaults))
+    with leaving_at_once():
+        # Which flags there are depends on the method and the agent, and their defaults on file, preset and
+        # environment: all of these have to be known first.
+        settings = [item for item in argv if item not in ("-h", "--help")]  # help shows the defaults that will apply
+        file = value_of("--config", argv)
+        chosen = {name: value for name in ("method", "agent") if (value := value_of(f"--{name}", argv))}
+        named = build_config(None, Path(file) if file else None, **chosen)
+        blank = dataclasses.replace(named, env="", preset="")
+        first = parse("train", settings, _train_arguments(blank)).run_config
+        env = {"env": first.env} if first.env else {}
+        defaults = build_config(first.preset or None, Path(file) if file else None, **chosen, **env)
+        arguments = parse("train", argv, _train_arguments(defaults))
 
-    from diaster.training.progress import Silent, make_reporter
-    from diaster.training.train import run_training
+        from diaster.training.progress import Silent, make_reporter
+        from diaster.training.train import run_training
 
     reporter = Silent() if arguments.quiet else make_reporter()
     run = run_training(arguments.run_config, arguments.out, reporter, arguments.tensorboard)
@@ -95,8 +97,9 @@ def resume(argv: Sequence[str]) -> None:
     arguments = parse("resume", argv, ResumeArguments())
     if arguments.run is None:
         raise DiasterError("no run directory was given; e.g. diaster resume runs/hopper.")
-    from diaster.training.progress import Silent, make_reporter
-    from diaster.training.train import resume_training
+    with leaving_at_once():
+        from diaster.training.progress import Silent, make_reporter
+        from diaster.training.train import resume_training
 
     run = resume_training(arguments.run, Silent() if arguments.quiet else make_reporter(), arguments.trust)
     if not arguments.quiet:
@@ -118,10 +121,11 @@ class DemoArguments:
 def demo(argv: Sequence[str]) -> None:
     """diaster demo"""
     arguments = parse("demo", argv, DemoArguments())
-    from diaster.analysis.plots import learning_curve, plot_learning_curves, terminal_curve
-    from diaster.rundir.writer import free_directory
-    from diaster.training.progress import make_reporter, number
-    from diaster.training.train import run_training
+    with leaving_at_once():
+        from diaster.analysis.plots import learning_curve, plot_learning_curves, terminal_curve
+        from diaster.rundir.writer import free_directory
+        from diaster.training.progress import make_reporter, number
+        from diaster.training.train import run_training
 
     settings = {"every": max(1, arguments.steps // 20), "episodes": 3}
     config = build_config(
@@ -178,8 +182,9 @@ def bench(argv: Sequence[str]) -> None:
         raise DiasterError(f"--length {arguments.length} is too short for an episode; give at least 2.")
     settings = {name: getattr(arguments, name) for name in ("env", "seeds", "envs", "method", "agent", "device")}
     config = build_config(arguments.preset, steps=300_000, **settings)
-    from diaster.training.bench import LOOP_SECONDS
-    from diaster.training.bench import bench as measure
+    with leaving_at_once():
+        from diaster.training.bench import LOOP_SECONDS
+        from diaster.training.bench import bench as measure
 
     rows = measure(config, arguments.length, LOOP_SECONDS if arguments.loop else 0.0)
     width = max(len(name) for name, _ in rows)

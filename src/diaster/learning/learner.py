@@ -29,7 +29,7 @@ from diaster.learning.snapshot import (
     sound_nets,
     with_earlier,
 )
-from diaster.learning.updates import each_seed, key_after_rollbacks, loop_options, scan_updates, stream_key
+from diaster.learning.updates import each_seed, key_after_rollbacks, key_of_seed, loop_options, scan_updates, stream_key
 from diaster.nn.trees import leaf_names
 from diaster.replay.store import (
     EpisodeBlock,
@@ -65,7 +65,7 @@ class Learner:
         self._decomposer, self._agent, self._spec = decomposer, agent, spec
         self._batch_size, self._device = batch_size, device
         self._working_form = None if device.platform == "cpu" else agent.working_form
-        self._seed_keys = jax.device_put(jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32)), device)
+        self._seed_keys = jax.device_put(jax.vmap(key_of_seed)(np.asarray(seeds, np.uint32)), device)
         self._first_keys = self._seed_keys
         self._rollbacks = jax.device_put(np.zeros(len(seeds), np.int32), device)
         self._relabelled_rollbacks = np.zeros(len(seeds), np.int32)  # those after which labels were renewed

@@ -19,6 +19,8 @@ from diaster.errors import DiasterError
 from diaster.replay.store import store_bytes
 from diaster.types import EnvSpec
 
+SURROUNDINGS = ("XLA_FLAGS", "jax_threefry_partitionable")  # settings of JAX that change bytes, by their own names
+
 
 def find_devices(wanted: str, number: int | str) -> list[jax.Device]:
     """The devices to learn on, of one kind."""
@@ -128,6 +130,8 @@ def describe_machine(device: jax.Device) -> dict[str, Any]:
         "device": device.device_kind,
         "platform": device.platform,
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "XLA_FLAGS": " ".join(os.environ.get("XLA_FLAGS", "").split()) or "none",
+        "jax_threefry_partitionable": bool(getattr(jax.config, "jax_threefry_partitionable", True)),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
@@ -137,7 +141,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
     def facts(record: Mapping[str, Any]) -> dict[str, Any]:
         versions = record.get("versions")
-        own = {name: record[name] for name in ("platform", "device", "cores") if name in record}
+        own = {name: record[name] for name in ("platform", "device", "cores", *SURROUNDINGS) if name in record}
         return {**own, **(versions if isinstance(versions, Mapping) else {})}
 
     present = facts(now)

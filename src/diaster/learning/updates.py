@@ -10,12 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 from diaster.agents import Metrics
 from diaster.types import Stream
 
 AFTER_ROLLBACK = 1 << 20  # far from the numbers of streams
 DRAWN_AHEAD = 50  # batches drawn at a time
+
+
+def key_of_seed(seed: ArrayLike) -> Array:
+    """The key that all others of a seed come from; its generator is named, or JAX_DEFAULT_PRNG_IMPL would decide."""
+    return jax.random.key(seed, impl="threefry2x32")
 
 
 def stream_key(seed_key: Array, stream: Stream, index: Array | int) -> Array:

@@ -26,6 +26,7 @@ from diaster.errors import DiasterError
 from diaster.media.rendering import Picture, picture_of, rendering_env, shrunk
 from diaster.run import Run
 from diaster.rundir.recordings import Maze, Rollouts, nets_digest, read_rollouts, write_rollouts
+from diaster.rundir.tidying import locked_if_free, tidy
 from diaster.types import EvaluationEpisode, FloatArray, Stream, host_random, reset_seed
 
 FRAMES = 6
@@ -59,6 +60,7 @@ def record_rollouts(path: Path, episodes: int, trust: bool = False) -> None:
     if not 1 <= episodes <= MOST_EPISODES:
         raise DiasterError(f"{episodes} episodes were asked for; give a number from 1 to {MOST_EPISODES}.")
     run = Run(path, trust)
+    tidy(path)
     nets = nets_digest(path)
     with contextlib.suppress(DiasterError):  # there is none, or none that can be used
         there = read_rollouts(path)
@@ -97,10 +99,15 @@ def record_rollouts(path: Path, episodes: int, trust: bool = False) -> None:
         maze=maze,
     )
     # A graphics driver may crash the process: write what was recorded before anything is drawn.
-    write_rollouts(path, rollouts, nets)
+    _write(path, rollouts, nets)
     frames, frame_step = _frames(run, items[0])
     if len(frames):
-        write_rollouts(path, rollouts._replace(frames=frames, frame_step=frame_step), nets)
+        _write(path, rollouts._replace(frames=frames, frame_step=frame_step), nets)
+
+
+def _write(path: Path, rollouts: Rollouts, nets: str) -> None:
+    with locked_if_free(path):  # else another recording would take the unfinished file for a killed one's
+        write_rollouts(path, rollouts, nets)
 
 
 def _true_reward(item: EvaluationEpisode, is_known: bool) -> NDArray[np.float64]:

@@ -12,10 +12,11 @@ import errno
 import json
 import math
 import os
+import re
 import secrets
 import shlex
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -258,6 +259,11 @@ def new_file(folder: Path, prefix: str, suffix: str = "") -> tuple[int, Path]:
         path = folder / f"{prefix}{secrets.token_hex(8)}{suffix}"
         with contextlib.suppress(FileExistsError):
             return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), path
+
+
+def is_temporary(name: str, of: Collection[str]) -> bool:
+    """Whether `write_atomically` was cut off when it wrote one of these files and left this one."""
+    return name[:1] == "." and name[1:-17] in of and re.fullmatch(r"\.[0-9a-f]{16}", name[-17:]) is not None
 
 
 def sync_folder(path: Path) -> None:

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from diaster.config import RunConfig, write_toml
 from diaster.errors import DiasterError
-from diaster.rundir.files import write_atomically
+from diaster.rundir.files import typed, write_atomically
 from diaster.rundir.lock import LOCK, RunLock
 from diaster.rundir.records import CONFIG, DECOMPOSER, DONE, METADATA, POLICY, PROGRESS, read_metadata
 from diaster.rundir.results import ResultRow, progress_csv
+from diaster.rundir.tidying import remove_leftovers
 from diaster.rundir.trust import SIGNATURE, sign
 
 
@@ -53,8 +54,9 @@ class RunWriter:
         self._refuse_what_came_meanwhile()
         self._is_claimed = True
         for item in self.path.iterdir():
-            if item.name != LOCK and is_leftover(item.name):
+            if item.name not in (LOCK, SIGNATURE) and is_leftover(item.name):
                 item.unlink(missing_ok=True)
+        remove_leftovers(self.path)
         if not self._is_resumed:
             sign(self.path, self._config)
             write_atomically(self.path / CONFIG, write_toml(self._config).encode())
@@ -123,6 +125,18 @@ def already_complete(path: Path) -> DiasterError:
     return DiasterError(f"'{path}' is complete; there is nothing left to train.")
 
 
+def refuse_killed_at_the_start(path: Path) -> None:
+    """A run that was killed before its settings were written cannot be resumed, and has lost nothing."""
+    names: list[str] = []
+    with contextlib.suppress(OSError):  # then it holds no run, or one that cannot be read
+        names = [item.name for item in path.iterdir()]
+    if names and all(map(is_leftover, names)):
+        raise DiasterError(
+            f"the run in '{path}' was killed before it wrote its settings, so nothing is lost; "
+            f"begin it with the same command as before: 'diaster train … --out {typed(path)}'."
+        )
+
+
 def refuse_existing_run(path: Path) -> None:
     """Refuse a directory that holds more than a killed run's leftovers, and one that cannot be made."""
     nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
@@ -133,13 +147,13 @@ def refuse_existing_run(path: Path) -> None:
         raise DiasterError(f"'{nearest}' cannot be written to; give another directory with --out.")
     if (path / CONFIG).exists():
         raise DiasterError(f"'{path}' already holds a run; give another directory with --out, or remove it.")
-    if path.is_dir() and any(item.name != SIGNATURE and not is_leftover(item.name) for item in path.iterdir()):
+    if path.is_dir() and any(not is_leftover(item.name) for item in path.iterdir()):
         raise DiasterError(f"'{path}' is not empty; give a new directory with --out.")
 
 
 def is_leftover(name: str) -> bool:
     """Whether a file was left by a run that was killed before its settings were written."""
-    return name == LOCK or name.startswith((f".{CONFIG}.", f".{METADATA}."))
+    return name in (LOCK, SIGNATURE) or name.startswith((f".{CONFIG}.", f".{METADATA}.", f".{SIGNATURE}."))
 
 
 def make_directory(path: Path, exclusively: bool) -> None:

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 
 from diaster.config import RunConfig
 from diaster.errors import DiasterError, Stopped
-from diaster.rundir.files import is_file, write_atomically
+from diaster.rundir.files import is_file, is_temporary, write_atomically
 from diaster.rundir.lock import LOCK, RunLock
 from diaster.rundir.records import CONFIG, METADATA, read_config, read_metadata
 from diaster.rundir.records import DONE as DONE_FILE
 from diaster.rundir.results import read_progress
+from diaster.rundir.tidying import remove_temporary
 from diaster.rundir.trust import SIGNATURE, modules_of, sign
 from diaster.rundir.writer import make_directory
 from diaster.signals import Interruption
@@ -32,7 +33,7 @@ from diaster.sweep.estimate import correction, estimate
 from diaster.sweep.grid import Cell, read_grid
 from diaster.sweep.launch_local import CellToRun, LocalLauncher, Watcher
 from diaster.sweep.resources import Machine, Wishes, make_slots
-from diaster.sweep.status import BROKEN, DONE, FAILED, WAITING, CellStatus, Status, read_recorded
+from diaster.sweep.status import BROKEN, DONE, FAILED, STATUS, WAITING, CellStatus, Status, read_recorded
 from diaster.training.progress import duration
 from diaster.training.resolve import resolve
 from diaster.types import EnvSpec
@@ -93,8 +94,13 @@ def refuse_foreign(out: Path) -> None:
         raise DiasterError(f"'{nearest}' is a file; give a directory for the results with --out.")
     if not os.access(nearest, os.W_OK):
         raise DiasterError(f"'{nearest}' cannot be written to; give another directory with --out.")
-    if out.is_dir() and not is_file(out / FILE) and any(item.name != LOCK for item in out.iterdir()):
+    if out.is_dir() and not is_file(out / FILE) and not all(is_leftover(item.name) for item in out.iterdir()):
         raise DiasterError(f"'{out}' is not empty and holds no sweep; give another directory with --out.")
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a file was left by a sweep that was killed before its own file was written."""
+    return name == LOCK or is_temporary(name, (FILE, STATUS))
 
 
 def uses_gpu(config: RunConfig, has_gpus: bool) -> bool:
@@ -254,6 +260,7 @@ def conduct(plan: Plan, site: Site, display: Display, command: Sequence[str]) ->
     lock = RunLock(plan.out)
     lock.take()
     try:
+        remove_temporary(plan.out, (FILE, STATUS))
         status = look_at(plan, site)
         write_atomically(plan.out / FILE, plan.content)
         status.write()

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from diaster.errors import LONGEST_NAME, shortened
 from diaster.sweep.status import BROKEN, DONE, FAILED, RUNNING, STATES, STOPPED, TO_COME, WAITING, CellStatus, Status
 from diaster.training.progress import duration
 
@@ -66,13 +67,15 @@ class LiveTable:
 
         self._console = console
         self._live = Live(console=console, transient=True, auto_refresh=False)
-        self._live.start()
+        with contextlib.suppress(OSError):
+            self._live.start()
 
     def changed(self, name: str, status: Status) -> None:
         cell = status.cells[name]
         if cell.failure:
             line = f"{cell.state:<8} {name}: {cell.failure}"
-            self._console.print(line, style="red" if cell.state == FAILED else None, markup=False, highlight=False)
+            with contextlib.suppress(OSError):  # a terminal that is gone ends no cell
+                self._console.print(line, style="red" if cell.state == FAILED else None, markup=False, highlight=False)
         self.look(status)
 
     def look(self, status: Status) -> None:
@@ -80,7 +83,8 @@ class LiveTable:
         from rich.text import Text
 
         room = max(3, self._console.size.height - LINES_OUTSIDE_THE_TABLE)
-        self._live.update(Group(self._table(status, room), Text(counts(status))), refresh=True)
+        with contextlib.suppress(OSError):
+            self._live.update(Group(self._table(status, room), Text(counts(status))), refresh=True)
 
     def _table(self, status: Status, room: int) -> Table:
         from rich.table import Table
@@ -91,11 +95,12 @@ class LiveTable:
         for head in ("cell", "state", "steps", "time", "left"):
             table.add_column(head, justify="left" if head in ("cell", "state") else "right")
         for name, cell in rows[:room]:
-            table.add_row(name, *row_of(cell, status))
+            table.add_row(shortened(name, LONGEST_NAME), *row_of(cell, status))
         return table
 
     def close(self) -> None:
-        self._live.stop()
+        with contextlib.suppress(OSError):
+            self._live.stop()
 
 
 def make_display(is_quiet: bool) -> Display:
@@ -131,6 +136,7 @@ def size(n_bytes: float) -> str:
 
 def plain_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Aligned columns: the first to the left, the others to the right."""
+    rows = [[shortened(cell, LONGEST_NAME) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     lines = []
     for row in (heads, *rows):

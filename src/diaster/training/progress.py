@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, TextIO
 
 from diaster.config import RunConfig
-from diaster.errors import complain
+from diaster.errors import complain, shortened
 from diaster.rundir.results import ResultRow
 from diaster.types import EnvSpec
 
@@ -146,7 +146,7 @@ class Bar(Silent):
         self._seeds = len(config.seeds)
         self._outlook = Outlook(config, step)
         self._bar.console.print(headline(config, spec), highlight=False)
-        self._task = self._bar.add_task(config.env, total=config.steps, completed=step, state="")
+        self._task = self._bar.add_task(shortened(config.env), total=config.steps, completed=step, state="")
         self._bar.start()
 
     def advance(self, progress: Progress) -> None:
@@ -234,7 +234,7 @@ def headline(config: RunConfig, spec: EnvSpec) -> str:
     seeds = ", ".join(map(str, config.seeds))
     many = "s" * (len(config.seeds) > 1)
     return (
-        f"{config.env}: {config.method.name} ({config.preset}) + {config.agent.name}, seed{many} {seeds}, "
+        f"{shortened(config.env)}: {config.method.name} ({config.preset}) + {config.agent.name}, seed{many} {seeds}, "
         f"{config.steps:,} steps each; {spec.obs_dim} observations, {spec.action_dim} actions, horizon {spec.horizon}"
     )
 

@@ -6,7 +6,8 @@ import dataclasses
 
 from diaster.agents import check_pair
 from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, XqcConfig, validate
-from diaster.envs.making import close_env, describe_env, find_horizon, import_modules, make_env
+from diaster.envs.isolation import describe
+from diaster.envs.making import find_horizon, import_modules
 from diaster.errors import DiasterError
 from diaster.types import EnvSpec
 
@@ -16,11 +17,7 @@ def resolve(config: RunConfig) -> tuple[RunConfig, EnvSpec]:
     validate(config)
     import_modules(config.imports)
     horizon = find_horizon(config.env, config.horizon)
-    env = make_env(config.env, horizon)
-    try:
-        spec = describe_env(env, config.env, horizon)
-    finally:
-        close_env(env)
+    spec, _ = describe(config.env, horizon, config.imports, config.isolate_envs, config.step_seconds)
     agent = config.agent
     if isinstance(agent, XqcConfig) and agent.annealing_updates == "auto":
         agent = dataclasses.replace(agent, annealing_updates=config.steps * agent.updates // agent.every)

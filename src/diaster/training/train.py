@@ -11,12 +11,13 @@ from typing import Any
 import jax
 
 from diaster.config import RunConfig, build_config
-from diaster.errors import DiasterError, printable
+from diaster.errors import DiasterError, printable, refusing_shortage
 from diaster.learning.machine import check_memory, describe_machine, differences, find_devices, use_compilation_cache
 from diaster.run import Run
 from diaster.rundir.records import CONFIG, DONE, read_config
+from diaster.rundir.tidying import tidy
 from diaster.rundir.trust import check_trust
-from diaster.rundir.writer import RunWriter, already_complete, free_directory
+from diaster.rundir.writer import RunWriter, already_complete, free_directory, refuse_killed_at_the_start
 from diaster.signals import Interruption
 from diaster.training.board import BOARD, Board
 from diaster.training.loop import Trainer
@@ -68,8 +69,10 @@ def run_training(config: RunConfig, out: Path | None, reporter: Reporter, tensor
 def resume_training(path: Path, reporter: Reporter, trust: bool = False) -> Run:
     """What `resume` does, with a reporter."""
     path = path.absolute()
+    refuse_killed_at_the_start(path)
     config = read_config(path)
     if (path / DONE).exists():
+        tidy(path)
         raise already_complete(path)
     if not trust:
         check_trust(path, config)
@@ -90,7 +93,7 @@ def _train_in(
     writer = RunWriter(out, config, machine, is_resumed)
     use_compilation_cache()
     board = Board(out) if tensorboard else None
-    with jax.default_device(devices[0]), Interruption() as interruption, ExitStack() as closing:
+    with refusing_shortage(), jax.default_device(devices[0]), Interruption() as interruption, ExitStack() as closing:
         closing.callback(writer.release)
         trainer = Trainer(config, spec, capacity, devices, reporter, writer, board, interruption, closing, start)
         writer.claim()

@@ -12,7 +12,7 @@ from diaster.analysis.figures.recorded import decomposers_first, recordings
 from diaster.analysis.figures.style import PROXY, SMALL, TRUTH, add_legend, new_figure
 from diaster.analysis.notes import Note
 from diaster.analysis.results import Results
-from diaster.errors import DiasterError
+from diaster.errors import DiasterError, shortened
 from diaster.rundir.recordings import Rollouts
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def draw_credit(results: Results, width: float) -> tuple[Figure, list[str], list
         axes.margins(x=0.01)
     add_legend(figure, handles, labels, width)
     who = f"{curve.task.title}, {curve.method}, seed {recorded.seed[0]}"
-    caption = f"{who}: one episode of the policy ({path.name})."
+    caption = f"{who}: one episode of the policy ({shortened(path.name)})."
     notes = [] if n_frames else [Note("frames", "none were recorded; 'diaster record' found nothing to draw them with")]
     if not is_known:
         notes.append(Note("true reward", "the environment has none"))

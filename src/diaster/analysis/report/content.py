@@ -26,7 +26,7 @@ from diaster.analysis.figures.style import COLUMN, PAGE, drawing, picture_bytes,
 from diaster.analysis.notes import sentences, steps_text
 from diaster.analysis.report.command import train_command
 from diaster.analysis.results import Results
-from diaster.errors import DiasterError
+from diaster.errors import LONGEST_SENTENCE, DiasterError, shortened
 
 MOST_POINTS = 250  # of a curve: as many as a screen can show
 
@@ -220,5 +220,5 @@ def _run(curve: Curve, labels: Labels) -> RunEntry:
         seeds=", ".join(map(str, curve.seeds)),
         steps=_last_step(curve),
         state="; ".join(curve.notes) or "complete",
-        command=train_command(curve.config, curve.seeds),
+        command=shortened(train_command(curve.config, curve.seeds), LONGEST_SENTENCE),
     )
