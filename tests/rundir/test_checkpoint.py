@@ -392,6 +392,19 @@ def test_nothing_is_read_written_or_removed_behind_a_link(written: Path) -> None
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == before
 
 
+def test_a_folder_with_the_name_of_an_old_file_stays_and_is_no_hindrance(tmp_path: Path) -> None:
+    for name in ("state-9.safetensors", ".replay-9.safetensors.0123"):
+        (tmp_path / "checkpoint" / name).mkdir(parents=True)
+    writer = writer_in(tmp_path)
+    assert write(writer) is None
+    writer.close()
+    remove_all(tmp_path / "checkpoint")
+    assert sorted(item.name for item in (tmp_path / "checkpoint").iterdir()) == [
+        ".replay-9.safetensors.0123",
+        "state-9.safetensors",
+    ]
+
+
 def test_a_state_with_the_metrics_of_a_long_time_without_an_evaluation_can_be_read(tmp_path: Path) -> None:
     metrics = {f"metrics.{call}.critic_loss": np.zeros(2, np.float32) for call in range(15_000)}
     writer = CheckpointWriter(tmp_path / "checkpoint", "settings", 1, CAPACITY)

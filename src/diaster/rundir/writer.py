@@ -52,7 +52,8 @@ class RunWriter:
         self._refuse_what_came_meanwhile()
         self._is_claimed = True
         for item in self.path.iterdir():
-            if item.name != LOCK and is_leftover(item.name):
+            is_folder = item.is_dir() and not item.is_symlink()  # no run leaves any
+            if item.name != LOCK and is_leftover(item.name) and not is_folder:
                 item.unlink(missing_ok=True)
         if not self._is_resumed:
             write_atomically(self.path / CONFIG, write_toml(self._config).encode())
