@@ -22,7 +22,7 @@ from diaster.rundir.checkpoint import (
     writing,
 )
 from diaster.rundir.checkpoint.manifest import checksum
-from diaster.rundir.checkpoint.packing import pack_episodes, unpack_episodes
+from diaster.rundir.checkpoint.packing import pack_episodes, unpack_episodes, unpack_numbers
 from diaster.rundir.checkpoint.removal import remove_others
 from diaster.types import Episode, EpisodeNumbers, EvaluationEpisode
 
@@ -273,6 +273,21 @@ def test_episodes_whose_lengths_do_not_add_up_are_no_episodes() -> None:
         arrays["length"] = np.array(lengths)
         with pytest.raises(ValueError, match="do not add up"):
             unpack_episodes(arrays)
+
+
+def test_numbers_that_no_episode_can_have_are_none() -> None:
+    assert unpack_numbers({"first": np.array([2, 9, 7])}) == EpisodeNumbers(2, 9, 7)
+    for wrong in ([-1, 0, 1], [2, 9, 8], [0, 2**31, 2**31], [0, 0], [0, 0, 0, 0], [2.0, 9.0, 7.0], [[2, 9, 7]]):
+        with pytest.raises(ValueError, match="numbers"):
+            unpack_numbers({"first": np.array(wrong)})
+
+
+def test_episodes_of_another_kind_or_rank_are_no_episodes() -> None:
+    arrays = pack_episodes([episode(3), episode(2)])
+    for name, array in arrays.items():
+        for wrong in (array.astype(np.complex64), array.astype("U9"), array[..., None], array.ravel()[0]):
+            with pytest.raises(ValueError, match=f"{name} is no array"):
+                unpack_episodes({**arrays, name: wrong})
 
 
 def test_episodes_that_are_not_finite_are_no_episodes() -> None:
