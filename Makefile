@@ -73,7 +73,7 @@ peers: $(BENCH)/.installed ## our agents compared with SBX's on dense rewards, t
 synthetic: venv ## recover known step rewards from totals alone, default and paper (two minutes)
 	$(BIN)/python benchmarks/synthetic.py
 
-fuzz: venv ## 5,000 damaged runs, checkpoints, recordings and sweeps: each is read or refused in a sentence (15 minutes)
+fuzz: venv ## 5,000 damaged runs, checkpoints, recordings and sweeps: each is read or refused in a sentence (ten minutes)
 	$(BIN)/python benchmarks/fuzz.py
 	DIASTER_FUZZ=5000 $(BIN)/python -m pytest tests/rundir/test_fuzzing.py
 

@@ -153,10 +153,10 @@ def damage_directory(run: Path, other: Path, sandbox: Sandbox, random: np.random
     """Do something to a file or a folder of a directory; returns what."""
     there = sorted(str(item.relative_to(run)) for item in run.rglob("*"))
     weighted = [name for name in there for _ in range(1 if name.startswith(DIRECTORY) else 3)]
-    name = pick(random, weighted) if there and random.random() < 0.9 else pick(random, LEFTOVERS)
-    path, twin = run / name, other / name
-    if not path.parent.is_dir() or path.parent.is_symlink():
-        return "nothing"
+    path = run / "nowhere" / "nothing"
+    while not path.parent.is_dir() or path.parent.is_symlink():
+        name = pick(random, weighted) if there and random.random() < 0.9 else pick(random, LEFTOVERS)
+        path, twin = run / name, other / name
     is_file = path.is_file() and not path.is_symlink()
     content = path.read_bytes() if is_file and path.stat().st_size < 10**7 else b""
     deed = int(random.integers(14))
@@ -164,16 +164,17 @@ def damage_directory(run: Path, other: Path, sandbox: Sandbox, random: np.random
         put(path, damaged_bytes(content, random))
         return f"{name} damaged in its bytes"
     if deed == 5 and is_file:
-        changed = pick(random, [item for item in there if (run / item).is_file()] or [name])
+        changed = pick(random, [item for item in there if (run / item).is_file() and item != name] or [name])
         with_other = (run / changed).read_bytes() if (run / changed).stat().st_size < 10**7 else b""
         put(run / changed, content)
         put(path, with_other)
         return f"{name} and {changed} swapped"
+    first = 0 if os.path.lexists(path) else 1  # what is not there cannot be removed
     remove(path)
     if deed in (6, 7) and twin.is_file():
         path.write_bytes(twin.read_bytes())
         return f"{name} of another run"
-    return f"{name} {put_something_else(path, sandbox, random)}"
+    return f"{name} {put_something_else(path, sandbox, random, first)}"
 
 
 def put(path: Path, content: bytes) -> None:
@@ -189,9 +190,9 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def put_something_else(path: Path, sandbox: Sandbox, random: np.random.Generator) -> str:
+def put_something_else(path: Path, sandbox: Sandbox, random: np.random.Generator, first: int) -> str:
     """What is no file that diaster writes, in the place of one."""
-    match random.integers(9):
+    match random.integers(first, 9):
         case 0:
             return "removed"
         case 1:
