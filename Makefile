@@ -73,7 +73,8 @@ peers: $(BENCH)/.installed ## our agents compared with SBX's on dense rewards, t
 synthetic: venv ## recover known step rewards from totals alone, default and paper (two minutes)
 	$(BIN)/python benchmarks/synthetic.py
 
-fuzz: venv ## damage run directories in thousands of ways: each is read or refused in a sentence (some minutes)
+fuzz: venv ## 5,000 damaged runs, checkpoints, recordings and sweeps: each is read or refused in a sentence (ten minutes)
+	$(BIN)/python benchmarks/fuzz.py
 	DIASTER_FUZZ=5000 $(BIN)/python -m pytest tests/rundir/test_fuzzing.py
 
 soak: venv ## kill runs at random moments, resume them and compare all bytes (at most ten minutes)

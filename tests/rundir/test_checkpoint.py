@@ -22,7 +22,6 @@ from diaster.rundir.checkpoint import (
     writing,
 )
 from diaster.rundir.checkpoint.manifest import checksum
-from diaster.rundir.checkpoint.packing import pack_episodes, unpack_episodes
 from diaster.rundir.checkpoint.removal import remove_others
 from diaster.types import Episode, EpisodeNumbers, EvaluationEpisode
 
@@ -267,21 +266,6 @@ def test_no_directory_is_no_checkpoint_and_no_complaint(tmp_path: Path) -> None:
     assert read_checkpoint(tmp_path / "checkpoint", "settings", 1, CAPACITY, MOST) == (None, [])
 
 
-def test_episodes_whose_lengths_do_not_add_up_are_no_episodes() -> None:
-    for lengths in ([0], [-1, 4], [2], [3, 1]):
-        arrays = pack_episodes([episode(3)])
-        arrays["length"] = np.array(lengths)
-        with pytest.raises(ValueError, match="do not add up"):
-            unpack_episodes(arrays)
-
-
-def test_episodes_that_are_not_finite_are_no_episodes() -> None:
-    arrays = pack_episodes([episode(3)])
-    arrays["obs"][1, 0] = np.nan
-    with pytest.raises(ValueError, match="obs is not finite"):
-        unpack_episodes(arrays)
-
-
 DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
     "torn": lambda content: content[: len(content) // 2],
     "altered": lambda content: content[:-20] + bytes([content[-20] ^ 1]) + content[-19:],
@@ -390,6 +374,19 @@ def test_nothing_is_read_written_or_removed_behind_a_link(written: Path) -> None
         with pytest.raises(DiasterError, match="is a link"):
             call()
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == before
+
+
+def test_a_folder_with_the_name_of_an_old_file_stays_and_is_no_hindrance(tmp_path: Path) -> None:
+    for name in ("state-9.safetensors", ".replay-9.safetensors.0123"):
+        (tmp_path / "checkpoint" / name).mkdir(parents=True)
+    writer = writer_in(tmp_path)
+    assert write(writer) is None
+    writer.close()
+    remove_all(tmp_path / "checkpoint")
+    assert sorted(item.name for item in (tmp_path / "checkpoint").iterdir()) == [
+        ".replay-9.safetensors.0123",
+        "state-9.safetensors",
+    ]
 
 
 def test_a_state_with_the_metrics_of_a_long_time_without_an_evaluation_can_be_read(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Damage by chance and by tables of strange values: every variant is read or refused in a sentence.
+"""Single files damaged by chance and by tables of strange values: every variant is read or refused in a sentence.
 
 The suite takes a sample, the same each time. `make fuzz` takes all of the tables and many more random damages:
 DIASTER_FUZZ is the number of damages of each file.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from damage import damaged_bytes
 from hostile_runs import FILES, HostileRuns, which_are_read
 
 import diaster
@@ -36,68 +36,11 @@ def sampled(variants: Sequence[bytes]) -> Sequence[bytes]:
 # Damage by chance
 
 
-def flip_bits(content: bytearray, random: np.random.Generator) -> None:
-    for _ in range(random.integers(1, 9)):
-        content[random.integers(len(content))] ^= 1 << random.integers(8)
-
-
-def cut_off(content: bytearray, random: np.random.Generator) -> None:
-    del content[random.integers(len(content)) :]
-
-
-def insert_noise(content: bytearray, random: np.random.Generator) -> None:
-    place = random.integers(len(content))
-    content[place:place] = random.bytes(int(random.integers(1, 50)))
-
-
-def remove_slice(content: bytearray, random: np.random.Generator) -> None:
-    first, last = sorted(random.integers(len(content), size=2))
-    del content[first : min(last, first + 50) + 1]
-
-
-def repeat_slice(content: bytearray, random: np.random.Generator) -> None:
-    first, last = sorted(random.integers(len(content), size=2))
-    content[first:first] = content[first:last]
-
-
-def swap_slices(content: bytearray, random: np.random.Generator) -> None:
-    a, b, c = sorted(random.integers(len(content), size=3))
-    content[a:c] = content[b:c] + content[a:b]
-
-
-def blank_slice(content: bytearray, random: np.random.Generator) -> None:
-    first = random.integers(len(content))
-    last = min(len(content), first + random.integers(1, 100))
-    content[first:last] = bytes([random.choice([0, 32, 255])]) * (last - first)
-
-
-STRANGE_NUMBERS = (
-    b"-1", b"0", b"1e999", b"nan", b"NaN", b"-Infinity", b"9" * 30, b"9" * 5000, b"0x" + b"f" * 5000, b"1.5", b"",
-    b"9223372036854775807", b"9223372036854775808", b"4294967296", b"1000000000", b"[1]", b"{}", b"\"\"", b"null",
-)  # fmt: skip
-
-
-def replace_number(content: bytearray, random: np.random.Generator) -> None:
-    numbers = list(re.finditer(rb"\d+", bytes(content)))
-    if numbers:
-        number = numbers[random.integers(len(numbers))]
-        content[number.start() : number.end()] = STRANGE_NUMBERS[random.integers(len(STRANGE_NUMBERS))]
-
-
-DAMAGES = (
-    flip_bits, cut_off, insert_noise, remove_slice, repeat_slice, swap_slices, blank_slice, replace_number,
-)  # fmt: skip
-
-
 def mutants(content: bytes, seed: int) -> Iterator[bytes]:
-    """The same ones each time: one to three damages of random kinds in random places."""
+    """The same ones each time."""
     random = np.random.default_rng(seed)
     for _ in range(MUTANTS):
-        changed = bytearray(content)
-        for _ in range(random.integers(1, 4)):
-            if changed:
-                DAMAGES[random.integers(len(DAMAGES))](changed, random)
-        yield bytes(changed)
+        yield damaged_bytes(content, random)
 
 
 def test_a_file_that_is_damaged_by_chance_is_read_or_refused_in_a_sentence(runs: HostileRuns) -> None:

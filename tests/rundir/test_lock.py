@@ -78,7 +78,7 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
 
 def test_a_pipe_in_its_place_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / LOCK)
-    with pytest.raises(DiasterError, match="is no regular file; remove it"):
+    with pytest.raises(DiasterError, match="is no regular file of its own; remove it"):
         RunLock(tmp_path).take()
 
 
@@ -107,3 +107,12 @@ os.kill(os.getpid(), 9)
         lock.release()
     finally:
         os.kill(child, 9)
+
+
+def test_a_lock_that_is_a_second_name_of_another_file_is_refused_and_the_file_keeps_its_content(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("mine", encoding="utf-8")
+    (tmp_path / "run").mkdir()
+    os.link(tmp_path / "outside", tmp_path / "run" / LOCK)
+    with pytest.raises(DiasterError, match="is no regular file of its own; remove it"):
+        RunLock(tmp_path / "run").take()
+    assert (tmp_path / "outside").read_text(encoding="utf-8") == "mine"

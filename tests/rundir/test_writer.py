@@ -197,3 +197,11 @@ def test_an_empty_folder_that_another_run_has_filled_meanwhile_is_refused_and_le
         second.claim()
     second.release()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_folder_with_the_name_of_a_leftover_stays_and_is_no_hindrance(tmp_path: Path) -> None:
+    (tmp_path / f".{METADATA}.0123").mkdir()
+    (tmp_path / f".{CONFIG}.0123").write_bytes(b"half")
+    run = claimed(tmp_path)
+    run.release()
+    assert listing(tmp_path) == [f".{METADATA}.0123", CONFIG, METADATA]

@@ -42,9 +42,11 @@ class RunLock:
                 handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
             except OSError as error:
                 raise DiasterError(f"'{self._path}' cannot be opened: {error.strerror}.") from None
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
+            found = os.fstat(handle)
+            # Its owner's name is written into it: a file with a second name may be anyone's, anywhere.
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
                 os.close(handle)
-                raise DiasterError(f"'{self._path}' is no regular file; remove it.")
+                raise DiasterError(f"'{self._path}' is no regular file of its own; remove it.")
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

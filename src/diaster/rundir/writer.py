@@ -53,9 +53,6 @@ class RunWriter:
         self._lock.take()
         self._refuse_what_came_meanwhile()
         self._is_claimed = True
-        for item in self.path.iterdir():
-            if item.name not in (LOCK, SIGNATURE) and is_leftover(item.name):
-                item.unlink(missing_ok=True)
         remove_leftovers(self.path)
         if not self._is_resumed:
             sign(self.path, self._config)

@@ -22,6 +22,7 @@ from diaster.training.schedule import n_chunks
 from diaster.types import EnvSpec, Episode
 
 COLLECTOR_COUNTS, COLLECTOR_ARRAYS = CollectorState._fields[:3], CollectorState._fields[3:]
+MOST_DIVERGENCES = 2**31 - 1  # the learner counts in 32 bits
 MOST_METRICS = 1_000_000  # calls of the learner between two evaluations
 
 
@@ -120,10 +121,10 @@ def checked_facts(given: Mapping[str, Any], config: RunConfig) -> RunFacts:
         _check_count(count)
     _check_count(facts.n_metrics, MOST_METRICS)
     _check_count(facts.held_out_stride, least=1)
-    for counts, n in ((facts.episodes, n_seeds), (facts.faults, n_seeds), (facts.divergences, n_seeds)):
-        _check_list(counts, n)
+    for counts, most in ((facts.episodes, MOST), (facts.faults, MOST), (facts.divergences, MOST_DIVERGENCES)):
+        _check_list(counts, n_seeds)
         for count in counts:
-            _check_count(count)
+            _check_count(count, most)
     _check_list(facts.collectors, n_envs)
     for counts in facts.collectors:
         _check_list(counts, len(COLLECTOR_COUNTS))

@@ -12,6 +12,9 @@ from diaster.types import Episode, EpisodeNumbers, EvaluationEpisode
 
 Arrays = dict[str, NDArray[Any]]
 
+_KINDS = {"length": ("i", 1), "episode_return": ("f", 1), "terminated": ("b", 1), "obs": ("f", 2), "action": ("f", 2)}
+MOST_ROWS = 2**31 - 1  # the replay counts in 32 bits
+
 
 def pack_episodes(episodes: Sequence[Episode]) -> Arrays:
     """The steps of all episodes in one array each; no `obs` and no `action` where there are no episodes."""
@@ -28,6 +31,9 @@ def pack_episodes(episodes: Sequence[Episode]) -> Arrays:
 
 def unpack_episodes(arrays: Mapping[str, NDArray[Any]]) -> list[Episode]:
     """The inverse of `pack_episodes`. Raises ValueError or KeyError where the arrays do not fit together."""
+    for name in _KINDS.keys() & arrays.keys():
+        if (arrays[name].dtype.kind, arrays[name].ndim) != _KINDS[name]:
+            raise ValueError(f"{name} is no array of episodes")
     length = arrays["length"]
     if len(length) == 0:
         return []
@@ -43,6 +49,18 @@ def unpack_episodes(arrays: Mapping[str, NDArray[Any]]) -> list[Episode]:
     obs = np.split(arrays["obs"], (ends + np.arange(1, len(length) + 1))[:-1])
     numbers = zip(arrays["episode_return"].tolist(), arrays["terminated"].tolist(), strict=True)
     return [Episode(o, a, r, t) for o, a, (r, t) in zip(obs, actions, numbers, strict=True)]
+
+
+def unpack_numbers(arrays: Mapping[str, NDArray[Any]]) -> EpisodeNumbers:
+    """The numbers of the first of the episodes; ValueError where no episode can have them."""
+    first = arrays["first"]
+    if first.dtype.kind != "i" or first.shape != (len(EpisodeNumbers._fields),):
+        raise ValueError("its episodes have no numbers")
+    numbers = EpisodeNumbers(*first.tolist())
+    # An episode has one row more than it has steps.
+    if min(numbers) < 0 or numbers.row > MOST_ROWS or numbers.row != numbers.step + numbers.episode:
+        raise ValueError("its episodes have numbers that do not fit together")
+    return numbers
 
 
 def pack_evaluation(episodes: Sequence[EvaluationEpisode]) -> Arrays:

@@ -23,6 +23,7 @@ from diaster.rundir.checkpoint.packing import (
     numbers_after,
     unpack_episodes,
     unpack_evaluation,
+    unpack_numbers,
     without_overwritten,
 )
 from diaster.rundir.files import parse_tensors, read_bytes, refuse_link
@@ -116,7 +117,7 @@ def _read_files(
                 continue
             for position in range(n_seeds):
                 of_seed = arrays_of_seed(found, position)
-                start, new = EpisodeNumbers(*of_seed["first"].tolist()), unpack_episodes(of_seed)
+                start, new = unpack_numbers(of_seed), unpack_episodes(of_seed)
                 if start != ends[position]:  # the ring has overwritten what was between them, and all before it
                     first[position], episodes[position] = start, []
                 episodes[position] += new

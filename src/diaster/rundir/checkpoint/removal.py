@@ -23,7 +23,8 @@ def remove_others(directory: Path, numbers: Sequence[int]) -> None:
     for item in directory.iterdir() if directory.is_dir() else ():
         leftover = re.fullmatch(r"\.(.+)\.[^.]+", item.name)  # of an unfinished write, see write_atomically
         name = leftover[1] if leftover else item.name
-        if NAMES.fullmatch(name) and item.name not in named:
+        is_folder = item.is_dir() and not item.is_symlink()  # no checkpoint has any
+        if NAMES.fullmatch(name) and item.name not in named and not is_folder:
             item.unlink(missing_ok=True)
 
 
