@@ -200,8 +200,8 @@ def test_an_empty_folder_that_another_run_has_filled_meanwhile_is_refused_and_le
 
 
 def test_a_folder_with_the_name_of_a_leftover_stays_and_is_no_hindrance(tmp_path: Path) -> None:
-    (tmp_path / f".{METADATA}.0123").mkdir()
-    (tmp_path / f".{CONFIG}.0123").write_bytes(b"half")
+    (tmp_path / f".{METADATA}.0123456789abcdef").mkdir()
+    (tmp_path / f".{CONFIG}.0123456789abcdef").write_bytes(b"half")
     run = claimed(tmp_path)
     run.release()
-    assert listing(tmp_path) == [f".{METADATA}.0123", CONFIG, METADATA]
+    assert listing(tmp_path) == [f".{METADATA}.0123456789abcdef", CONFIG, METADATA]
