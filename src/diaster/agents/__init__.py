@@ -52,7 +52,7 @@ class Agent(NamedTuple):
     init: Callable[[Array, EnvSpec], State]
     noise: Callable[[Array, Transition], Array]
     """The random numbers an update on such a batch needs."""
-    update: Callable[[State, Transition, Array, Array], tuple[State, Metrics]]
+    update: Callable[[State, Transition, Array, Any], tuple[State, Metrics]]
     """One gradient step on a batch, with its noise and its number. The number is the same for all seeds, so that
     a branch on it stays a branch under `vmap`."""
     policy: Callable[[State], Acting]
@@ -64,6 +64,9 @@ class Agent(NamedTuple):
     watch: Callable[[State, Array, Array], State] | None = None
     """Look, before a chunk of updates, at the rewards of stretches of stored steps, one after the other in a column,
     and at which of them end an episode  # [T, W]. None: the size of rewards does not matter."""
+    cycle: int = 1
+    """Where the first of this many updates does more than the others: the caller may then number updates from 0 in
+    each cycle and give plain numbers, which a compiled program can branch on before it runs."""
 
 
 def make_agent(settings: AgentConfig, spec: EnvSpec) -> Agent:

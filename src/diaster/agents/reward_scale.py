@@ -12,20 +12,22 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-SLOWEST = 0.01  # weight of a chunk in the average, once there have been many
+SLOWEST = 0.05  # weight of a chunk in the average, once there have been many
+MARGIN = 0.8  # of the range of values, for the largest sum seen of late
 LEAST = 1e-6  # of a scale: rewards may all be zero
 
 
 class RewardScale(NamedTuple):
-    """A running mean of squared discounted sums of rewards."""
+    """How large discounted sums of rewards are."""
 
     chunks: Array  # [] seen
-    square: Array  # []
+    square: Array  # [] running mean of their squares
+    largest: Array  # [] of their absolute values of late
 
 
 def init_reward_scale() -> RewardScale:
     """Of nothing."""
-    return RewardScale(jnp.zeros(()), jnp.zeros(()))
+    return RewardScale(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
 
 
 def add_rewards(scale: RewardScale, rewards: Array, is_last: Array, discount: float) -> RewardScale:
@@ -37,12 +39,16 @@ def add_rewards(scale: RewardScale, rewards: Array, is_last: Array, discount: fl
         return total, total
 
     _, totals = jax.lax.scan(step, jnp.zeros(rewards.shape[1]), (rewards, is_last), reverse=True, unroll=32)
-    # The last steps of a stretch miss what follows: the first three quarters count.
-    square = (totals[: -(rewards.shape[0] // 4) or None] ** 2).mean()
+    totals = totals[: -(rewards.shape[0] // 4) or None]  # the last steps of a stretch miss what follows
     chunks = scale.chunks + 1.0
-    return RewardScale(chunks, scale.square + jnp.maximum(1.0 / chunks, SLOWEST) * (square - scale.square))
+    rate = jnp.maximum(1.0 / chunks, SLOWEST)
+    return RewardScale(
+        chunks=chunks,
+        square=scale.square + rate * ((totals**2).mean() - scale.square),
+        largest=jnp.maximum(jnp.abs(totals).max(), (1.0 - SLOWEST) * scale.largest),
+    )
 
 
-def typical_return(scale: RewardScale) -> Array:
-    """Root mean square of discounted sums of rewards.  # []"""
-    return jnp.maximum(jnp.sqrt(scale.square), LEAST)
+def size_of_returns(scale: RewardScale, limit: float) -> Array:
+    """Their root mean square, or more where the largest would otherwise come near the limit of values.  # []"""
+    return jnp.maximum(jnp.maximum(jnp.sqrt(scale.square), scale.largest / (MARGIN * limit)), LEAST)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from diaster.nn.nets import MLP, Linear, mlp
-from diaster.nn.normed import Moments, NormedNet, Seen, of_averages, of_batch, with_unit_kernels
+from diaster.nn.normed import Moments, NormedNet, Precision, Seen, of_averages, of_batch, with_unit_kernels
 
 
 class StackedCritics(NamedTuple):
@@ -40,21 +40,21 @@ class NormedCritics(NamedTuple):
     seen: tuple[Seen, Seen] | StackedCritics
 
 
-def normed_outputs(nets: Any, x: Array) -> tuple[Array, Any]:
+def normed_outputs(nets: Any, x: Array, precision: Precision) -> tuple[Array, Any]:
     """`of_batch` of both nets on the same inputs, and what they see.  # [2, B, O]"""
     if isinstance(nets, StackedCritics):
-        outputs, seen = jax.vmap(of_batch, (0, None))(nets.both, x)
+        outputs, seen = jax.vmap(lambda net: of_batch(net, x, precision))(nets.both)
         return outputs, StackedCritics(seen)
-    results = [of_batch(net, x) for net in nets]
+    results = [of_batch(net, x, precision) for net in nets]
     return jnp.stack([outputs for outputs, _ in results]), tuple(seen for _, seen in results)
 
 
-def averaged_outputs(critics: NormedCritics, x: Array) -> Array:
+def averaged_outputs(critics: NormedCritics, x: Array, precision: Precision) -> Array:
     """`of_averages` of both nets on the same inputs.  # [2, B, O]"""
     nets, seen = critics
     if isinstance(nets, StackedCritics) and isinstance(seen, StackedCritics):
-        return jax.vmap(of_averages, (0, 0, None))(nets.both, seen.both, x)
-    return jnp.stack([of_averages(net, own, x) for net, own in zip(nets, seen, strict=True)])
+        return jax.vmap(lambda net, own: of_averages(net, own, x, precision))(nets.both, seen.both)
+    return jnp.stack([of_averages(net, own, x, precision) for net, own in zip(nets, seen, strict=True)])
 
 
 def both_with_unit_kernels(nets: Any) -> Any:

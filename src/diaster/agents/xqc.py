@@ -27,7 +27,7 @@ from diaster.actors import acting
 from diaster.agents import Acting, Agent, Metrics, Transition, WorkingForm
 from diaster.agents.actions import need_continuous
 from diaster.agents.categorical import atoms_of, project
-from diaster.agents.reward_scale import RewardScale, add_rewards, init_reward_scale, typical_return
+from diaster.agents.reward_scale import RewardScale, add_rewards, init_reward_scale, size_of_returns
 from diaster.agents.tanh_gaussian import tanh_gaussian
 from diaster.agents.twins import (
     NormedCritics,
@@ -114,7 +114,7 @@ def make_xqc(config: XqcConfig) -> Agent:
 
     def scaled(rewards: Array, scale: RewardScale) -> Array:
         if isinstance(config.reward_scale, str):
-            return rewards / typical_return(scale)
+            return rewards / size_of_returns(scale, config.value_limit)
         return rewards / config.reward_scale
 
     def mean_value(logits: Array) -> Array:
@@ -123,7 +123,7 @@ def make_xqc(config: XqcConfig) -> Agent:
     def target_of(state: XqcState, batch: Transition, pairs: Array, next_log_prob: Array) -> tuple[Array, Array]:
         """The distribution that critics are fitted to, and the share of it that was clipped.  # [B, N], []"""
         n = batch.reward.shape[0]
-        logits, _ = normed_outputs(state.target_critics.nets, pairs)  # [2, 2B, N]
+        logits, _ = normed_outputs(state.target_critics.nets, pairs, config.precision)  # [2, 2B, N]
         mass = jax.nn.softmax(logits[:, n:])
         first_is_lower = (mass * atoms).sum(axis=-1).argmin(axis=0) == 0
         mass = jnp.where(first_is_lower[:, None], mass[0], mass[1])
@@ -138,9 +138,9 @@ def make_xqc(config: XqcConfig) -> Agent:
         temperature = jnp.exp(slow.log_temperature)
 
         def actor_loss(actor: NormedNet) -> tuple[Array, tuple[Seen, Array]]:
-            outputs, seen = of_batch(actor, batch.obs)
+            outputs, seen = of_batch(actor, batch.obs, config.precision)
             action, log_prob = tanh_gaussian(outputs, noise)
-            logits = averaged_outputs(critics, jnp.concatenate([batch.obs, action], axis=-1))
+            logits = averaged_outputs(critics, jnp.concatenate([batch.obs, action], axis=-1), config.precision)
             return (temperature * log_prob - mean_value(logits).min(axis=0)).mean(), (seen, log_prob.mean())
 
         (loss, (seen, mean_log_prob)), gradient = jax.value_and_grad(actor_loss, has_aux=True)(slow.actor)
@@ -160,16 +160,16 @@ def make_xqc(config: XqcConfig) -> Agent:
             entropy=-mean_log_prob,
         )
 
-    def update(state: XqcState, batch: Transition, noise: Array, number: Array) -> tuple[XqcState, Metrics]:
+    def update(state: XqcState, batch: Transition, noise: Array, number: Array | int) -> tuple[XqcState, Metrics]:
         n = batch.reward.shape[0]
-        next_outputs = of_averages(state.slow.actor, state.slow.seen, batch.next_obs)
+        next_outputs = of_averages(state.slow.actor, state.slow.seen, batch.next_obs, config.precision)
         next_action, next_log_prob = tanh_gaussian(next_outputs, noise[0])
         inputs = [batch.obs, batch.action], [batch.next_obs, next_action]
         pairs = jnp.concatenate([jnp.concatenate(parts, axis=-1) for parts in inputs])  # [2B, D + A]
         target, clipped = target_of(state, batch, pairs, next_log_prob)
 
         def critic_loss(nets: Any) -> tuple[Array, tuple[Any, Array]]:
-            logits, seen = normed_outputs(nets, pairs)
+            logits, seen = normed_outputs(nets, pairs, config.precision)
             log_mass = jax.nn.log_softmax(logits[:, :n])
             return -(target * log_mass).sum(axis=-1).mean(axis=-1).sum(), (seen, mean_value(logits[:, :n]).mean())
 
@@ -178,13 +178,14 @@ def make_xqc(config: XqcConfig) -> Agent:
         nets = both_with_unit_kernels(optax.apply_updates(state.critics.nets, change))
         critics = NormedCritics(nets, averaged(state.critics.seen, seen))
 
-        # The number is the same for all seeds: under vmap this stays a branch, and is not both sides and a select.
-        slow = jax.lax.cond(
-            number % config.policy_every == 0,
-            lambda slow: move_slow(slow, critics, batch, noise[1]),
-            lambda slow: slow,
-            state.slow,
-        )
+        is_due = number % config.policy_every == 0
+        if isinstance(number, int):
+            slow = move_slow(state.slow, critics, batch, noise[1]) if is_due else state.slow
+        else:
+            # The number is the same for all seeds: under vmap this stays a branch, and is not both sides and a select.
+            slow = jax.lax.cond(
+                is_due, lambda slow: move_slow(slow, critics, batch, noise[1]), lambda slow: slow, state.slow
+            )
         new = XqcState(
             critics=critics,
             target_critics=optax.incremental_update(critics, state.target_critics, config.target_rate),
@@ -205,7 +206,13 @@ def make_xqc(config: XqcConfig) -> Agent:
     def policy(state: XqcState) -> Acting:
         return Acting(folded(state.slow.actor, state.slow.seen), jnp.zeros(()))
 
-    watching = watch if config.reward_scale == "auto" else None
     return Agent(
-        init, noise, update, policy, acting.TANH_GAUSSIAN, WorkingForm(stack_critics, unstack_critics), watching
+        init,
+        noise,
+        update,
+        policy,
+        acting.TANH_GAUSSIAN,
+        WorkingForm(stack_critics, unstack_critics),
+        watch if config.reward_scale == "auto" else None,
+        config.policy_every,
     )

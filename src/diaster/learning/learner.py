@@ -287,7 +287,7 @@ class Learner:
                 batch = Transition(drawn.obs, drawn.action, reward, drawn.next_obs, drawn.terminal)
                 return batch, self._agent.noise(noise_key, batch)
 
-            def update(state: Any, index: Array, drawn: tuple[Transition, Any]) -> tuple[Any, Metrics]:
+            def update(state: Any, index: Array | int, drawn: tuple[Transition, Any]) -> tuple[Any, Metrics]:
                 return self._agent.update(state, *drawn, index)
 
             if self._agent.watch is not None:
@@ -298,7 +298,7 @@ class Learner:
             if self._working_form is None:
                 return scan_updates(draw_one, update, state, first_update, n_updates, is_ready)
             packed = self._working_form.pack(state)
-            new, metrics = scan_updates(draw_one, update, packed, first_update, n_updates, is_ready)
+            new, metrics = scan_updates(draw_one, update, packed, first_update, n_updates, is_ready, self._agent.cycle)
             return self._working_form.unpack(new), metrics
 
         fitted: tuple[Any, Metrics] = each_seed(fit_seed)(states, decomposer_states, stores, labels, ready, seed_keys)

@@ -64,26 +64,40 @@ def loop_options(platform: str) -> dict[str, bool] | None:
 
 def scan_updates(
     draw: Callable[[Array], Any],
-    update: Callable[[Any, Array, Any], tuple[Any, Metrics]],
+    update: Callable[[Any, Any, Any], tuple[Any, Metrics]],
     state: Any,
     first_update: Array,
     n_updates: int,
     ready: Array,
+    cycle: int = 1,
 ) -> tuple[Any, Metrics]:
     """Numbered updates in one loop. A seed that is not ready keeps its state: a branch would run both sides.
 
     The batches of some updates are drawn at once: on a GPU a draw has as many kernels as an update, and they take as
-    long for one batch as for many.
+    long for one batch as for many. With a `cycle` that divides their number, the first update of each is told from the
+    others when the program is compiled: a branch that a GPU takes has to wait for the host.
     """
-    n_ahead = next(n for n in range(min(DRAWN_AHEAD, n_updates), 0, -1) if n_updates % n == 0)
+    if n_updates % cycle:
+        cycle = 1
+    n_ahead = next(n for n in range(min(DRAWN_AHEAD, n_updates), 0, -1) if n_updates % n == 0 and n % cycle == 0)
 
     def update_some(state: Any, indices: Array) -> tuple[Any, Array]:
-        def update_one(state: Any, x: tuple[Array, Any]) -> tuple[Any, Array]:
-            state, metrics = update(state, *x)
+        def update_one(state: Any, number: Array | int, batch: Any) -> tuple[Any, Array]:
+            state, metrics = update(state, number, batch)
             names[:] = sorted(metrics)
             return state, jnp.array([metrics[name] for name in names])  # one array to write, not one for each
 
-        return jax.lax.scan(update_one, state, (indices, jax.vmap(draw)(indices)))
+        def update_cycle(state: Any, batches: Any) -> tuple[Any, Array]:
+            first, others = (jax.tree.map(lambda leaf, part=part: leaf[part], batches) for part in (0, slice(1, None)))
+            state, of_first = update_one(state, 0, first)
+            state, of_others = jax.lax.scan(lambda state, batch: update_one(state, 1, batch), state, others)
+            return state, jnp.concatenate([of_first[None], of_others])
+
+        batches = jax.vmap(draw)(indices)
+        if cycle == 1:
+            return jax.lax.scan(lambda state, x: update_one(state, *x), state, (indices, batches))
+        by_cycle = jax.tree.map(lambda leaf: leaf.reshape(-1, cycle, *leaf.shape[1:]), batches)
+        return jax.lax.scan(update_cycle, state, by_cycle)
 
     names: list[str] = []
     indices = first_update + jnp.arange(n_updates).reshape(-1, n_ahead)

@@ -10,7 +10,7 @@ averages BN is an affine map, so that `folded` leaves a plain ReLU perceptron.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from jax import Array
 
 from diaster.nn.nets import MLP, Linear
 
+Precision = Literal["float32", "bfloat16"]
 MOMENTUM = 0.99
 EPSILON = 1e-3
 
@@ -76,23 +77,23 @@ def _unit_columns(kernel: Array) -> Array:
     return kernel * jax.lax.rsqrt(jnp.maximum(square, 1e-16))
 
 
-def of_batch(net: NormedNet, x: Array) -> tuple[Array, Seen]:
+def of_batch(net: NormedNet, x: Array, precision: Precision = "float32") -> tuple[Array, Seen]:
     """Outputs where each normalisation takes the moments of the batch, and these moments.  # [B, O]"""
     moments = [_moments(x)]
     x = _normalize(net.input, moments[0], x)
     for layer in net.layers:
-        x = x @ layer.kernel
+        x = _product(x, layer.kernel, precision)
         moments.append(_moments(x))
         x = jax.nn.relu(_normalize(layer.norm, moments[-1], x))
-    return x @ net.head.weight + net.head.bias, tuple(moments)
+    return _product(x, net.head.weight, precision) + net.head.bias, tuple(moments)
 
 
-def of_averages(net: NormedNet, seen: Seen, x: Array) -> Array:
+def of_averages(net: NormedNet, seen: Seen, x: Array, precision: Precision = "float32") -> Array:
     """Outputs with the averages of what was seen: each row's depends on nothing but the row.  # [B, O]"""
     x = _normalize(net.input, seen[0], x)
     for layer, moments in zip(net.layers, seen[1:], strict=True):
-        x = jax.nn.relu(_normalize(layer.norm, moments, x @ layer.kernel))
-    return x @ net.head.weight + net.head.bias
+        x = jax.nn.relu(_normalize(layer.norm, moments, _product(x, layer.kernel, precision)))
+    return _product(x, net.head.weight, precision) + net.head.bias
 
 
 def averaged(seen: Any, new: Any) -> Any:
@@ -110,6 +111,13 @@ def folded(net: NormedNet, seen: Seen) -> MLP:
         layers.append(Linear(kernel * own_scale, (shift @ layer.kernel) * own_scale + own_shift))
         scale, shift = jnp.ones_like(own_scale), jnp.zeros_like(own_shift)  # the rest has its inputs as they are
     return *layers, net.head
+
+
+def _product(x: Array, kernel: Array, precision: Precision) -> Array:
+    """x W; with bfloat16, factors and result have 16 bits. All else is computed with 32."""
+    if precision == "float32":
+        return x @ kernel
+    return jnp.dot(x.astype(jnp.bfloat16), kernel.astype(jnp.bfloat16)).astype(jnp.float32)
 
 
 def _moments(x: Array) -> Moments:
