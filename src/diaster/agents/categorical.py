@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -16,18 +17,38 @@ class Projected(NamedTuple):
 
 
 def atoms_of(limit: float, count: int) -> Array:
-    """The values that distributions are over.  # [N]"""
+    """The values that distributions are over; the middle one is 0.  # [N]"""
+    assert count % 2 == 1
     return jnp.linspace(-limit, limit, count)
 
 
-def project(mass: Array, values: Array, atoms: Array) -> Projected:
-    """Mass at any values, moved to the atoms: to the two next to each value, in proportion to their nearness.
+def certain_zero(count: int) -> Array:
+    """The distribution of a value that is 0.  # [N]"""
+    return jnp.zeros(count).at[count // 2].set(1.0)
 
-    What lies beyond the atoms goes to the outermost one. mass, values  # [B, N]
+
+def project(mass: Array, offset: Array, slope: float, limit: float) -> Projected:
+    """The distribution of offset + slope · z on the atoms, where z has the given one; slope is at most 1.
+
+    Mass goes to the two atoms next to each value, in proportion to their nearness, and from beyond the atoms to the
+    outermost one. mass  # [B, N]; offset  # [B]
     """
-    spacing = atoms[1] - atoms[0]
-    clipped = jnp.clip(values, atoms[0], atoms[-1])
-    # A sum over a triangle around each atom, and no scatter: on a GPU that would add up in another order each time.
-    nearness = jnp.maximum(1.0 - jnp.abs(clipped[:, :, None] - atoms) / spacing, 0.0)  # [B, N, N]
-    is_beyond = jnp.abs(values) > atoms[-1] + 1e-3 * spacing
-    return Projected((mass[:, :, None] * nearness).sum(axis=1), jnp.where(is_beyond, mass, 0.0).sum(axis=1))
+    count = mass.shape[1]
+    atoms = jnp.arange(count)
+    centre, per_unit = count // 2, count // 2 / limit
+    # Places are counted in atoms, from the first. Over a row the way from an atom to where its mass goes changes by
+    # little, so few neighbours have to be looked at. (A scatter on a GPU adds up in another order each time.)
+    place = centre + (offset * per_unit)[:, None] + slope * (atoms - centre)
+    is_below, is_above = place <= 0, place >= count - 1
+    inside = jnp.where(is_below | is_above, 0.0, mass)
+    farthest = jnp.floor(place[:, :1]).astype(int) + 1
+    projected = jnp.zeros_like(mass)
+    for nearer in range(math.ceil((1.0 - slope) * (count - 1)) + 3):
+        source = atoms - farthest + nearer
+        source = jnp.where(source < 0, count, source)  # none there; a negative one would be counted from the end
+        of = jnp.take_along_axis(inside, source, axis=1, mode="fill", fill_value=0.0)
+        at = jnp.take_along_axis(place, source, axis=1, mode="fill", fill_value=0.0)
+        projected += of * jnp.maximum(1.0 - jnp.abs(at - atoms), 0.0)
+    below, above = (jnp.where(is_out, mass, 0.0).sum(axis=1) for is_out in (is_below, is_above))
+    is_beyond = (place < -1e-3) | (place > count - 1 + 1e-3)
+    return Projected(projected.at[:, 0].add(below).at[:, -1].add(above), jnp.where(is_beyond, mass, 0.0).sum(axis=1))

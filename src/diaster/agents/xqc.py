@@ -26,7 +26,7 @@ from jax import Array
 from diaster.actors import acting
 from diaster.agents import Acting, Agent, Metrics, Transition, WorkingForm
 from diaster.agents.actions import need_continuous
-from diaster.agents.categorical import atoms_of, project
+from diaster.agents.categorical import atoms_of, certain_zero, project
 from diaster.agents.reward_scale import RewardScale, add_rewards, init_reward_scale, size_of_returns
 from diaster.agents.tanh_gaussian import tanh_gaussian
 from diaster.agents.twins import (
@@ -127,10 +127,10 @@ def make_xqc(config: XqcConfig) -> Agent:
         mass = jax.nn.softmax(logits[:, n:])
         first_is_lower = (mass * atoms).sum(axis=-1).argmin(axis=0) == 0
         mass = jnp.where(first_is_lower[:, None], mass[0], mass[1])
-        following = atoms - jnp.exp(state.slow.log_temperature) * next_log_prob[:, None]
-        following = jnp.where(batch.terminal[:, None], 0.0, following)
-        values = scaled(batch.reward, state.reward_scale)[:, None] + config.discount * following
-        projected = project(mass, values, atoms)
+        mass = jnp.where(batch.terminal[:, None], certain_zero(config.atoms), mass)
+        entropy_bonus = jnp.where(batch.terminal, 0.0, -jnp.exp(state.slow.log_temperature) * next_log_prob)
+        offset = scaled(batch.reward, state.reward_scale) + config.discount * entropy_bonus
+        projected = project(mass, offset, config.discount, config.value_limit)
         return projected.mass, projected.clipped.mean()
 
     def move_slow(slow: Slow, critics: NormedCritics, batch: Transition, noise: Array) -> Slow:

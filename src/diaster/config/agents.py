@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import tyro
 
 from diaster.config.limits import (
+    ODD,
     Count,
     CountOrNone,
     Fraction,
@@ -177,14 +178,14 @@ class XqcConfig:
     """Discount per step."""
     target_rate: Fraction = 0.005
     """Share of the critics that flows into their targets in each update."""
-    initial_temperature: Positive = 0.01
+    initial_temperature: Positive = 0.0025
     """Weight of the entropy at the start; it is learnt from there."""
     policy_every: Count = 3
     """Critic updates for each update of the actor and of the temperature."""
-    atoms: Annotated[int, at_least(3), at_most(10_001)] = 101
-    """Values that a critic's distribution is over."""
-    value_limit: Positive = 5.0
-    """They are evenly spaced between minus this and this."""
+    atoms: Annotated[int, at_least(3), at_most(10_001), ODD] = 101
+    """Values that a critic's distribution is over, an odd number: one of them is 0."""
+    value_limit: Positive = 2.0
+    """They are evenly spaced between minus this and this; a typical return, discounted and scaled, is 1."""
     reward_scale: Positive | Auto = "auto"
     """What rewards are divided by; auto takes the size of their discounted sums, as r̂ changes."""
     precision: Literal["float32", "bfloat16"] = "float32"

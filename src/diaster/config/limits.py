@@ -30,6 +30,7 @@ FINITE = Limit(lambda value: abs(value) < math.inf, "is no finite number; give o
 ABOVE_ZERO = Limit(
     lambda value: value > 0 and math.isfinite(value), "is out of range; it has to be a finite number above 0"
 )
+ODD = Limit(lambda value: value % 2 == 1, "is even; give an odd number")
 FRACTION = Limit(lambda value: 0.0 <= value <= 1.0, "is out of range; it has to lie between 0 and 1")
 
 MOST = 2**53  # every count below it is a float too, and TOML and JSON hold it
