@@ -178,13 +178,17 @@ def test_products_in_bfloat16_give_nearly_the_same_and_not_the_same():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0.05, atol=0.05), rounded_seen, seen)
 
 
-def test_the_gradient_reaches_every_part_of_a_net_through_the_moments():
+def test_the_gradient_reaches_every_part_of_a_net_but_the_shift_of_its_inputs_which_changes_nothing():
     (net, _), x = random_net(), inputs()
 
     def loss(net: normed.NormedNet, x):
         return (normed.of_batch(net, x)[0] ** 2).sum()
 
-    for leaf in jax.tree.leaves(jax.grad(loss)(net, x)):
-        assert np.isfinite(leaf).all() and np.abs(leaf).max() > 0.0
-    # An input as a whole moved elsewhere changes nothing: its mean is subtracted.
+    gradient = jax.grad(loss)(net, x)
+    np.testing.assert_array_equal(gradient.input.shift, 0.0)
+    for leaf in jax.tree.leaves((gradient.input.gain, gradient.layers, gradient.head)):
+        assert np.isfinite(leaf).all() and np.abs(leaf).max() > 1e-3
+    shifted = net._replace(input=net.input._replace(shift=net.input.shift + 2.0))
+    np.testing.assert_allclose(normed.of_batch(shifted, x)[0], normed.of_batch(net, x)[0], atol=1e-4)
+    # So do inputs that are moved elsewhere as a whole: their mean is subtracted.
     np.testing.assert_allclose(jax.grad(loss, argnums=1)(net, x).sum(axis=0), 0.0, atol=1e-3)
