@@ -53,7 +53,9 @@ def test_whole_cycles_are_the_updates_without_a_cycle(n_updates: int) -> None:
 
 
 # The last one has whole cycles, but longer ones than batches are drawn ahead.
-@pytest.mark.parametrize(("n_updates", "cycle"), [(1, 3), (50, 3), (200, 3), (7, 2), (4 * DRAWN_AHEAD, 2 * DRAWN_AHEAD)])
+@pytest.mark.parametrize(
+    ("n_updates", "cycle"), [(1, 3), (50, 3), (200, 3), (7, 2), (4 * DRAWN_AHEAD, 2 * DRAWN_AHEAD)]
+)
 def test_updates_that_are_no_whole_cycles_are_numbered_one_by_one(n_updates: int, cycle: int) -> None:
     without, within = Loop(cycle), Loop(cycle)
     expected, found = without.run(5, n_updates, 1), within.run(5, n_updates, cycle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ from toy_methods import make_counting, make_remembering
 
 from diaster.agents import Agent
 from diaster.agents.xqc import make_xqc
-from diaster.config import DenseConfig, XqcConfig
+from diaster.config import METHODS, DenseConfig, XqcConfig
 from diaster.decomposers import Decomposer
 from diaster.decomposers.controls import make_dense
 from diaster.learning import learner as module
@@ -136,6 +137,22 @@ def test_the_size_of_rewards_of_a_ready_seed_is_that_of_its_decomposer_and_other
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         np.testing.assert_array_equal(old[1], new[1])
     assert not np.array_equal(before.critics.nets[0].head.weight[0], after.critics.nets[0].head.weight[0])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_with_every_method_an_agent_sees_the_size_of_its_rewards_and_learns_from_them(method: str) -> None:
+    settings = XqcConfig(hidden=4, actor_hidden=4, layers=1, atoms=5, annealing_updates=0)
+    known = {field.name for field in dataclasses.fields(METHODS[method].settings)}
+    small = {name: value for name, value in {"hidden": 4, "subset": 2}.items() if name in known}
+    decomposer = METHODS[method].make(METHODS[method].settings(**small), HORIZON)
+    learner = learner_of(decomposer, make_xqc(settings))
+    episodes = [episode._replace(episode_return=float(n)) for n, episode in enumerate(numbered_episodes(LENGTHS))]
+    learner.store_episodes([episodes])
+    metrics = learner.fit_agent(READY, 0, 2)
+    state = jax.device_get(learner.state.agent)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((state, metrics)))
+    assert state.reward_scale.chunks == 1.0 and state.reward_scale.square > 0.0
+    assert 0.0 <= metrics["clipped"] < 0.5  # critics that know nothing are broad
 
 
 @pytest.mark.parametrize("n_updates", [4, 3])
