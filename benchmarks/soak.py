@@ -34,6 +34,7 @@ CASES: dict[str, list[str]] = {
     "rudder, sac": ["CartPole-v1", "--method=rudder", "--agent=sac", "--method.relabel-every=20", NET],
     "ircr, sac": ["Hopper-v5", "--method=ircr", "--replay.capacity=3000"],
     "uniform, dqn": ["Acrobot-v1", "--method=uniform", "--agent=dqn"],
+    "uniform, xqc": ["Hopper-v5", "--method=uniform", "--agent=xqc", "--agent.layers=1", "--agent.actor-hidden=16"],
     "episodic, td3": ["InvertedPendulum-v5", "--method=episodic", "--agent=td3"],
     "dense, sac": ["Ant-v5", "--method=dense", "--horizon=60"],
 }  # fmt: skip

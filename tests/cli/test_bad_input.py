@@ -79,6 +79,10 @@ NAMES = {
     "train Toy-v0 --agent.policy-every 2": ["--agent.policy-every"],
     "train Toy-v0 --agent td3 --agent.policy-evry 2": ["Did you mean --agent.policy-every?"],
     "train Toy-v0 --agent ddpg --agent.initial-temperature 2": ["--agent.initial-temperature"],
+    "train Toy-v0 --agent xqc --agent.atms 51": ["Did you mean --agent.atoms?"],
+    "train Toy-v0 --agent xqc --agent.size large": ["'large'", "--agent.size", "full", "small"],
+    "train Toy-v0 --agent xqc --agent.precision float16": ["'float16'", "--agent.precision", "bfloat16"],
+    "train Toy-v0 --agent.atoms 51": ["--agent.atoms"],
     "train Toy-v0 --stepps 5": ["--stepps", "Did you mean --steps?"],
     "train Toy-v0 --method.head finl": ["'finl'", "--method.head", "cumulative", "final"],
     "train Toy-v0 --device tpu": ["'tpu'", "--device", "cpu"],
@@ -118,6 +122,18 @@ NUMBERS = {
     "train Toy-v0 --method.segments all --method.batch-steps 9": ["batch_steps=9", "10"],
     "train Toy-v0 --method.n-cuts 1": ["n_cuts=1 has no effect"],
     "train Toy-v0 --warmup-steps 100 --steps 100": ["warmup_steps=100"],
+    "train Toy-v0 --agent xqc --agent.atoms 2": ["agent.atoms=2 is too small", "at least 3"],
+    "train Toy-v0 --agent xqc --agent.value-limit 0": ["agent.value_limit=0.0 is out of range"],
+    "train Toy-v0 --agent xqc --agent.value-limit inf": ["agent.value_limit=inf is out of range"],
+    "train Toy-v0 --agent xqc --agent.reward-scale 0": ["agent.reward_scale=0.0 is out of range"],
+    "train Toy-v0 --agent xqc --agent.reward-scale much": ["--agent.reward-scale", "'much'"],
+    "train Toy-v0 --agent xqc --agent.layers 0": ["agent.layers=0 is too small", "at least 1"],
+    "train Toy-v0 --agent xqc --agent.hidden 0": ["agent.hidden=0 is too small", "at least 1"],
+    "train Toy-v0 --agent xqc --agent.actor-hidden 70000": ["agent.actor_hidden=70000 is too large"],
+    "train Toy-v0 --agent xqc --agent.batch-size 1": ["agent.batch_size=1 is too small", "at least 2"],
+    "train Toy-v0 --agent xqc --agent.learning-rate -1": ["agent.learning_rate=-1.0 is out of range"],
+    "train Toy-v0 --agent xqc --agent.final-learning-rate 0": ["agent.final_learning_rate=0.0 is out of range"],
+    "train Toy-v0 --agent xqc --agent.annealing-updates -1": ["agent.annealing_updates=-1 is too small"],
     "train Toy-v0 --steps 1000000000000 --replay.capacity 1000000000000": ["the replay needs", "GB are free"],
 }
 
@@ -131,6 +147,9 @@ ENVIRONMENTS = {
     "train ToyMultiDiscrete-v0": ["'ToyMultiDiscrete-v0' has actions of the kind", "only Box and Discrete"],
     "train ToyDiscrete-v0 --agent td3": [
         "'td3' cannot act in 'ToyDiscrete-v0', which has 3 discrete actions; use --agent dqn or --agent sac."
+    ],
+    "train ToyDiscrete-v0 --agent xqc": [
+        "'xqc' cannot act in 'ToyDiscrete-v0', which has 3 discrete actions; use --agent dqn or --agent sac."
     ],
     "train Toy-v0 --agent dqn": ["'dqn' cannot act in 'Toy-v0', which has continuous actions; use", "--agent sac"],
     "train ToyUnbounded-v0": ["'ToyUnbounded-v0'", "finite bounds"],

@@ -13,7 +13,7 @@ GOOD = {"env": "Hopper-v5"}
 WRONG_TOGETHER: list[tuple[dict[str, Any], str]] = [
     ({"env": ""}, "no environment was named"),
     ({"method": "diastr"}, f"unknown method 'diastr'; known: {', '.join(sorted(METHODS))}. Did you mean 'diaster'?"),
-    ({"agent": "sacc"}, "unknown agent 'sacc'; known: ddpg, dqn, sac, td3. Did you mean 'sac'?"),
+    ({"agent": "sacc"}, "unknown agent 'sacc'; known: ddpg, dqn, sac, td3, xqc. Did you mean 'sac'?"),
     ({"seeds": ()}, "no seeds were given"),
     ({"seeds": (3, 3)}, "seeds 3,3 name one twice"),
     ({"seeds": (-1,)}, "leave the range"),

@@ -20,8 +20,10 @@ from diaster.config import (
     RunConfig,
     SacConfig,
     Td3Config,
+    XqcConfig,
     build_config,
 )
+from diaster.rundir.records import CONFIG, read_config
 
 FILE = 'env = "Ant-v5"\nsteps = 7000\n[method]\nhead = "cumulative"\nbatch_episodes = 5\n'
 
@@ -105,6 +107,22 @@ def test_a_setting_of_another_method_or_agent_is_refused() -> None:
     assert "'agent.policy_every'" in refusal(lambda: build_config(agent={"policy_every": 2}))
     assert build_config(method={"name": "rrd", "unbiased": True}).method == RrdConfig(unbiased=True)
     assert build_config(agent={"name": "td3", "policy_every": 3}).agent == Td3Config(policy_every=3)
+
+
+def test_the_size_of_xqc_names_its_layers_and_each_number_can_be_given_by_itself() -> None:
+    assert XqcConfig().sizes == ((512,) * 4, (256,) * 4)
+    assert XqcConfig(size="small").sizes == ((256,) * 2, (256,) * 2)
+    assert XqcConfig(layers=1, hidden=8).sizes == ((8,), (256,))
+    assert XqcConfig(size="small", actor_hidden=16).sizes == ((256,) * 2, (16,) * 2)
+
+
+def test_a_run_from_before_xqc_keeps_the_agent_it_had(tmp_path: Path) -> None:
+    (tmp_path / CONFIG).write_text(
+        'env = "Hopper-v5"\nsteps = 1000\nseeds = [3]\n[agent]\nname = "sac"\nhidden = 64\nlearning_rate = 0.001\n'
+    )
+    assert read_config(tmp_path).agent == SacConfig(hidden=64, learning_rate=0.001)
+    (tmp_path / CONFIG).write_text('env = "Hopper-v5"\nsteps = 1000\n')  # it named none
+    assert read_config(tmp_path).agent == SacConfig()
 
 
 def test_what_fits_nothing_has_no_updates_to_set() -> None:

@@ -118,6 +118,10 @@ OF_A_CHOICE = [
     ("ircr", "method.elite_episodes", "auto", "auto"),
     ("dense", "method.return_scale", "3", 3.0),
     ("td3", "agent.policy_every", "5", 5),
+    ("xqc", "agent.atoms", "51", 51),
+    ("xqc", "agent.layers", "auto", "auto"),
+    ("xqc", "agent.reward_scale", "2.5", 2.5),
+    ("xqc", "agent.annealing_updates", "0", 0),
     ("ddpg", "agent.exploration_noise", "0.5", 0.5),
     ("dqn", "agent.target_every", "7", 7),
 ]

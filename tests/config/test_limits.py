@@ -41,6 +41,9 @@ TOO_SMALL: list[tuple[str, float]] = [
     ("method.auxiliary_weight", NAN),
     ("method.elite_episodes", 0),
     ("agent.hidden", 0),
+    ("agent.actor_hidden", 0),
+    ("agent.layers", 0),
+    ("agent.atoms", 2),
     ("agent.batch_size", 0),
     ("agent.updates", -1),
     ("agent.annealing_updates", -1),
@@ -59,11 +62,15 @@ TOO_SMALL: list[tuple[str, float]] = [
     ("evaluation.held_out", 0),
 ]
 ZERO_IS_ALLOWED = {name for name, value in TOO_SMALL if value < 0}
+LEAST = {("xqc", "agent.batch_size"): 2, ("xqc", "agent.atoms"): 3}  # of the others, 0 or 1
 TOO_LARGE = [
     ("horizon", 10_000_001),
     ("method.hidden", 65_537),
     ("method.elite_episodes", 10_001),
     ("agent.hidden", 65_537),
+    ("agent.actor_hidden", 65_537),
+    ("agent.layers", 65),
+    ("agent.atoms", 10_002),
 ]
 NOT_FINITE = [
     ("method.variance_penalty", INF),
@@ -77,7 +84,10 @@ POSITIVE = (
     "method.learning_rate",
     "method.return_scale",
     "agent.learning_rate",
+    "agent.final_learning_rate",
     "agent.initial_temperature",
+    "agent.value_limit",
+    "agent.reward_scale",
     "step_seconds",
 )
 FRACTIONS = (
@@ -122,7 +132,7 @@ def test_the_ends_of_the_limits_are_allowed() -> None:
     for name, value in TOO_SMALL:
         if name not in alone and not math.isnan(value):
             for choice in choices_with(name):
-                with_setting(choice, name, 0 if name in ZERO_IS_ALLOWED else 1)
+                with_setting(choice, name, LEAST.get((choice, name), 0 if name in ZERO_IS_ALLOWED else 1))
     for name, value in TOO_LARGE:
         for choice in choices_with(name):
             with_setting(choice, name, value - 1)

@@ -24,6 +24,7 @@ insert = jit(replay.insert)
 gather_numbered = jit(replay.gather_numbered)
 gather_steps = jit(replay.gather_steps)
 draw_steps = jit(replay.draw_steps, static_argnums=2)
+draw_stretches = jit(replay.draw_stretches, static_argnums=(2, 3))
 draw_episodes = jit(replay.draw_episodes, static_argnums=(2, 3))
 
 
@@ -240,6 +241,37 @@ def test_steps_are_drawn_uniformly_from_the_live_ones(wrapped):
     counts = np.array([(drawn == step).sum() for step in live])
     assert counts.sum() == 20_000
     assert is_drawn_from(counts, np.full(len(live), 20_000 / len(live)))
+
+
+def test_stretches_are_steps_one_after_the_other_from_places_drawn_uniformly(wrapped):
+    store, ledger = wrapped
+    live = np.arange(ledger.live[0][2], ledger.step)
+    drawn = np.asarray(draw_stretches(store, jax.random.key(2), 60, 20_000))  # more than the 39 that are stored
+    assert drawn.shape == (60, 20_000)
+    # After the newest comes the oldest.
+    np.testing.assert_array_equal(drawn[1:], live[0] + (drawn[:-1] + 1 - live[0]) % len(live))
+    counts = np.array([(drawn[0] == step).sum() for step in live])
+    assert counts.sum() == 20_000
+    assert is_drawn_from(counts, np.full(len(live), 20_000 / len(live)))
+
+
+def test_in_a_stretch_the_last_step_of_an_episode_is_followed_by_the_first_of_the_next(wrapped):
+    store, ledger = wrapped
+    drawn = jax.device_get(gather_numbered(store, draw_stretches(store, jax.random.key(3), 60, 3)))
+    is_last = drawn.time == drawn.length - 1
+    assert is_last[:-1].any(axis=0).all()
+    np.testing.assert_array_equal(drawn.time[1:], np.where(is_last[:-1], 0, drawn.time[:-1] + 1))
+    number = (drawn.episode_return - 1000.0).astype(int)
+    oldest, newest = ledger.live[0][0], ledger.number - 1
+    following = np.where(number[:-1] == newest, oldest, number[:-1] + 1)
+    np.testing.assert_array_equal(number[1:], np.where(is_last[:-1], following, number[:-1]))
+
+
+def test_a_stretch_of_an_empty_ring_or_of_one_step_is_finite():
+    empty = replay.init_store(CAPACITY, OBS, ACTIONS)
+    assert draw_stretches(empty, jax.random.key(0), 5, 2).shape == (5, 2)
+    single, _ = filled([1])
+    np.testing.assert_array_equal(draw_stretches(single, jax.random.key(0), 5, 2), 0)
 
 
 @pytest.mark.parametrize("draw", ["length", "uniform"])

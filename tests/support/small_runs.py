@@ -42,6 +42,8 @@ EVERY_METHOD: dict[str, dict[str, Any]] = {
     "episodic": {"env": "ToyDiscreteFrom5-v0", "agent": "sac", "method": "episodic"},
     "dense": {"agent": "ddpg", "seeds": 2, "workers": 2, "method": "dense"},
 }
+# Few layers and atoms: what they compile to takes most of the time.
+XQC: dict[str, Any] = {"name": "xqc", "actor_hidden": 8, "layers": 2, "atoms": 11}
 
 
 def small(**settings: Any) -> dict[str, Any]:

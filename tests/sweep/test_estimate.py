@@ -35,6 +35,12 @@ def test_more_work_takes_longer() -> None:
     assert need(evaluation={"every": 1000, "episodes": 10}).seconds > base
 
 
+def test_deeper_and_wider_nets_of_an_agent_take_longer() -> None:
+    small, full = (need(agent={"name": "xqc", "size": size}).seconds for size in ("small", "full"))
+    assert need().seconds < small < full
+    assert need(agent={"name": "xqc", "size": "small", "layers": 1}).seconds < small
+
+
 def test_memory_is_that_of_the_replay_of_all_seeds_and_of_a_process() -> None:
     found = need(method="ircr", seeds=5, steps=1_000_000)
     assert found.memory == PROCESS_BYTES + 5 * store_bytes(1_000_000, 11, 3)

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from small_runs import EVERY_METHOD, QUICK, learnt_bytes, small
+from small_runs import EVERY_METHOD, QUICK, XQC, learnt_bytes, small
 
 import diaster
 from diaster.config import AGENTS, METHODS, build_config
@@ -36,8 +36,11 @@ def test_another_seed_gives_another_run(trained: Trained) -> None:
         assert all(not np.array_equal(both[0], both[1]) for name, both in tensors.items() if name.endswith("weight"))
 
 
-def test_a_seed_learns_the_same_alone_and_with_others_up_to_rounding(trained: Trained) -> None:
-    alone, together = trained(seeds=[9]), trained(seeds=[4, 9])
+@pytest.mark.parametrize("settings", [{}, {"agent": XQC, "method": "uniform"}], ids=["sac", "xqc"])
+def test_a_seed_learns_the_same_alone_and_with_others_up_to_rounding(
+    settings: dict[str, Any], trained: Trained
+) -> None:
+    alone, together = trained(seeds=[9], **settings), trained(seeds=[4, 9], **settings)
     for name in (POLICY, DECOMPOSER):
         single, several = read_tensors(alone.path / name), read_tensors(together.path / name)
         for key, value in single.items():
@@ -91,6 +94,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "method": {"head": "final", "loss": "sum", "episode_draw": "uniform", "normalize_inputs": False},
         "agent": "ddpg",
     },
+    "xqc": {"agent": XQC, "method": "uniform", "seeds": [4, 9]},
     **EVERY_METHOD,
 }
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import toy_envs
 from command_line import run as command
-from small_runs import EVERY_METHOD, QUICK, Copying, StoppingAt, copy_of, learnt_bytes, small, wait_for
+from small_runs import EVERY_METHOD, QUICK, XQC, Copying, StoppingAt, copy_of, learnt_bytes, small, wait_for
 
 import diaster
 from diaster.actors import fleet
@@ -39,6 +39,7 @@ from diaster.training.train import resume_training, run_training
 CASES: dict[str, dict[str, Any]] = {
     "diaster": {"seeds": 2, "replay": {"capacity": 170}, "method": {}, "agent": {}},  # the ring wraps
     **{method: EVERY_METHOD[method] for method in ("rudder", "ircr", "uniform", "dense")},
+    "xqc": {"seeds": 2, "agent": XQC, "method": EVERY_METHOD["rudder"]["method"]},  # watches labels
     "environments that share a seed": {"seeds": 2, "envs": 3, **QUICK},
 }  # `make soak` has all of them
 

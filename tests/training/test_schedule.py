@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 from small_runs import SMALL
 
-from diaster.config import build_config
+from diaster.config import XqcConfig, build_config
 from diaster.training.resolve import resolve
 from diaster.training.schedule import chunks, crosses, is_evaluated, n_chunks, updates_due
 
@@ -22,6 +22,21 @@ def test_environments_that_share_a_seed_warm_up_until_each_can_have_ended_an_epi
     for envs, steps, warmup_steps in ((1, 300, 30), (5, 300, 50), (9, 120, 60)):
         config = build_config(env="Toy-v0", **{**SMALL, "warmup_steps": "auto", "steps": steps, "envs": envs})
         assert resolve(config)[0].warmup_steps == warmup_steps
+
+
+@pytest.mark.parametrize(("updates", "every", "n_updates"), [(1, 1, 220), (3, 2, 330), (0, 1, 0)])
+def test_a_step_size_that_falls_over_all_of_a_run_falls_over_the_updates_it_has(
+    updates: int, every: int, n_updates: int
+) -> None:
+    agent = {"name": "xqc", "updates": updates, "every": every}
+    config, _ = resolve(build_config(env="Toy-v0", **{**SMALL, "steps": 300, "agent": agent}))
+    assert isinstance(config.agent, XqcConfig) and config.agent.annealing_updates == n_updates
+    of_chunks = [updates_due(config.agent, chunk.n_steps) for chunk in chunks(config) if chunk.start >= 80]
+    assert sum(of_chunks) == n_updates
+    given = {**agent, "annealing_updates": 7}
+    assert resolve(build_config(env="Toy-v0", **{**SMALL, "agent": given}))[0].agent == XqcConfig(
+        updates=updates, every=every, annealing_updates=7
+    )
 
 
 def test_chunks_meet_the_warm_up_and_the_last_step() -> None:

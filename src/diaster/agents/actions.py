@@ -15,7 +15,7 @@ def need_continuous(agent: str, spec: EnvSpec, instead: str = "dqn or sac") -> N
         )
 
 
-def need_discrete(agent: str, spec: EnvSpec, instead: str = "sac, td3 or ddpg") -> None:
+def need_discrete(agent: str, spec: EnvSpec, instead: str = "sac, xqc, td3 or ddpg") -> None:
     """Refuse an environment with continuous actions."""
     if not spec.discrete:
         raise DiasterError(

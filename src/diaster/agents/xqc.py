@@ -68,8 +68,8 @@ class XqcState(NamedTuple):
 
 def annealed_adam(config: XqcConfig, every: int = 1) -> optax.GradientTransformation:
     """Adam with a step size that falls along a straight line, for what moves once in `every` updates."""
-    assert config.annealing_updates != "auto", "resolved before an agent is made"
-    n_steps = config.annealing_updates // every
+    # Resolved before an agent learns. One that is loaded to act may have settings in which it is not.
+    n_steps = 0 if config.annealing_updates == "auto" else config.annealing_updates // every
     if n_steps == 0:
         return optax.adam(config.learning_rate)
     return optax.adam(optax.linear_schedule(config.learning_rate, config.final_learning_rate, n_steps))

@@ -74,10 +74,11 @@ def scan_updates(
     """Numbered updates in one loop. A seed that is not ready keeps its state: a branch would run both sides.
 
     The batches of some updates are drawn at once: on a GPU a draw has as many kernels as an update, and they take as
-    long for one batch as for many. With a `cycle` that divides their number, the first update of each is told from the
-    others when the program is compiled: a branch that a GPU takes has to wait for the host.
+    long for one batch as for many. With a `cycle` that divides their number, and is no longer than what is drawn at
+    once, the first update of each is told from the others when the program is compiled: a branch that a GPU takes has
+    to wait for the host.
     """
-    if n_updates % cycle:
+    if n_updates % cycle or cycle > DRAWN_AHEAD:
         cycle = 1
     n_ahead = next(n for n in range(min(DRAWN_AHEAD, n_updates), 0, -1) if n_updates % n == 0 and n % cycle == 0)
 

@@ -80,7 +80,9 @@ def _unit_columns(kernel: Array) -> Array:
 def of_batch(net: NormedNet, x: Array, precision: Precision = "float32") -> tuple[Array, Seen]:
     """Outputs where each normalisation takes the moments of the batch, and these moments.  # [B, O]"""
     moments = [_moments(x)]
-    x = _normalize(net.input, moments[0], x)
+    # The next normalisation takes this shift off again: only rounding would reach it, and Adam would magnify that.
+    still = net.input._replace(shift=jax.lax.stop_gradient(net.input.shift))
+    x = _normalize(still, moments[0], x)
     for layer in net.layers:
         x = _product(x, layer.kernel, precision)
         moments.append(_moments(x))

@@ -32,6 +32,8 @@ from diaster.types import EvaluationEpisode
 
 POOR_FIT = 0.3  # below this R² late in a run, the step reward explains little of the returns
 LATE = 0.5
+MUCH_CLIPPED = 0.02  # of the critics' targets; below it, what is cut off changes little
+CLIPPED_IN_A_ROW = 3
 
 
 class TrainingFacts(NamedTuple):
@@ -61,6 +63,24 @@ class Received(NamedTuple):
     rewards: Callable[[], Rewards]
 
 
+class ClippedTargets:
+    """Whether targets of critics lie beyond their range of values, evaluation after evaluation."""
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+        self._is_told = False
+
+    def add(self, rows: Sequence[ResultRow]) -> float | None:
+        """Take in the rows of an evaluation: the share that lies beyond, once, when it is time to tell."""
+        shares = [row["clipped"] for row in rows if "clipped" in row and row["clipped"] == row["clipped"]]
+        share = float(np.mean(shares)) if shares else 0.0
+        self._in_a_row = self._in_a_row + 1 if share > MUCH_CLIPPED else 0
+        if self._is_told or self._in_a_row < CLIPPED_IN_A_ROW:
+            return None
+        self._is_told = True
+        return share
+
+
 class Evaluations:
     """One at a time: an evaluation has ended before the next one starts, and before a checkpoint is written."""
 
@@ -82,6 +102,7 @@ class Evaluations:
         self._recording: Future[tuple[list[ResultRow], DiasterError | None]] | None = None
         self.count = 0  # that have ended
         self.warned = False
+        self._clipped = ClippedTargets()
         self.last_rows: Sequence[ResultRow] = []
 
     def start(self, facts: TrainingFacts, policies: SentPolicies, decomposers: Any) -> None:
@@ -126,6 +147,7 @@ class Evaluations:
         self._warn_of_unwritten(failure)
         self._reporter.evaluated(rows)
         self._warn_of_poor_fit(rows)
+        self._warn_of_clipped_targets(rows)
         if self._board is not None:
             try:
                 self._board.add(rows)
@@ -149,10 +171,17 @@ class Evaluations:
         stride: int,
         warned: bool,
         kept: Mapping[int, Sequence[Sequence[EvaluationEpisode]]],
-        last_rows: Sequence[ResultRow],
+        rows: Sequence[ResultRow],
     ) -> None:
-        """Go on where a checkpoint was written; `kept` are the episodes of every seed, by the evaluation's number."""
-        self.count, self.warned, self.last_rows = count, warned, last_rows
+        """Go on where a checkpoint was written; `kept` are the episodes of every seed, by the evaluation's number.
+
+        `rows` are those of all evaluations so far.
+        """
+        n_seeds = len(self._config.seeds)
+        self.count, self.warned, self.last_rows = count, warned, rows[-n_seeds:]
+        self._clipped = ClippedTargets()
+        for first in range(0, len(rows), n_seeds):
+            self._clipped.add(rows[first : first + n_seeds])  # what was to be told of them has been
         self.held_out.restore(stride, kept)
 
     def close(self) -> None:
@@ -207,6 +236,14 @@ class Evaluations:
                 f"at step {step} the step rewards explain little of the returns (fit_r2 {np.mean(fits):.2f}); "
                 "the policy may be following noise. Where episodes are few, fewer decomposer updates "
                 "(--method.updates) keep it from remembering them; where they are many, more may help."
+            )
+
+    def _warn_of_clipped_targets(self, rows: Sequence[ResultRow]) -> None:
+        share = self._clipped.add(rows)
+        if share is not None:
+            self._reporter.warn(
+                f"at step {rows[0]['step']} {100.0 * share:.1f} % of the critics' targets lie beyond their range of "
+                "values; raise --agent.value-limit or --agent.reward-scale."
             )
 
 

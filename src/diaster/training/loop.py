@@ -285,7 +285,7 @@ class Trainer:
         first = next(islice(chunks(config), facts.chunk, None))
         self._warn_of_other_episodes(self._collectors.restore(state.collectors, first.end))
         self._evaluations.restore(
-            facts.evaluations, facts.held_out_stride, facts.warned, checkpoint.evaluations, facts.rows[-n_seeds:]
+            facts.evaluations, facts.held_out_stride, facts.warned, checkpoint.evaluations, facts.rows
         )
         self._tally.restore(facts, self._collectors.faults)
         self._metrics = state.metrics

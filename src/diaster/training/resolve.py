@@ -18,10 +18,11 @@ def resolve(config: RunConfig) -> tuple[RunConfig, EnvSpec]:
     import_modules(config.imports)
     horizon = find_horizon(config.env, config.horizon)
     spec, _ = describe(config.env, horizon, config.imports, config.isolate_envs, config.step_seconds)
-    agent = config.agent
+    agent, warmup_steps = config.agent, _warmup_steps(config, horizon)
     if isinstance(agent, XqcConfig) and agent.annealing_updates == "auto":
-        agent = dataclasses.replace(agent, annealing_updates=config.steps * agent.updates // agent.every)
-    resolved = dataclasses.replace(config, horizon=horizon, warmup_steps=_warmup_steps(config, horizon), agent=agent)
+        n_updates = max(config.steps - warmup_steps, 0) * agent.updates // agent.every  # the warm-up has none
+        agent = dataclasses.replace(agent, annealing_updates=n_updates)
+    resolved = dataclasses.replace(config, horizon=horizon, warmup_steps=warmup_steps, agent=agent)
     validate(resolved)
     check_pair(config.agent.name, spec)
     if isinstance(config.method, DiasterConfig):
