@@ -75,3 +75,15 @@ def greedy(agent: Agent, state, obs):
 def changed(one, other) -> bool:
     leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
     return any(not np.array_equal(a, b) for a, b in leaves)
+
+
+def projected_one_by_one(mass, values, atoms):
+    """Mass at values moved to atoms, one value after the other: what `categorical.project` does for all at once."""
+    spacing, found = atoms[1] - atoms[0], np.zeros(mass.shape)
+    for row, (of_row, values_of_row) in enumerate(zip(mass, values, strict=True)):
+        for own, value in zip(of_row, values_of_row, strict=True):
+            place = np.clip((value - atoms[0]) / spacing, 0, len(atoms) - 1)
+            lower = min(int(place), len(atoms) - 2)
+            found[row, lower] += own * (lower + 1 - place)
+            found[row, lower + 1] += own * (place - lower)
+    return found
