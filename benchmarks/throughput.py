@@ -3,6 +3,7 @@
     make bench                                                      # 2 CPU cores: Hopper-v5, one seed, against SBX
     python benchmarks/throughput.py --peers sbx sb3                 # and against Stable-Baselines3
     python benchmarks/throughput.py --env HalfCheetah-v5            # episodes that all last 1000 steps
+    python benchmarks/throughput.py --agent xqc --size small        # another learner
     python benchmarks/throughput.py --seeds 5 --steps 60000 --count-from 30000 --repeat 1      # a GPU, five seeds
 
 Speed is taken after the first evaluation, over whole chunks, later evaluations included. All sides alternate and the
@@ -38,7 +39,9 @@ env, steps, seeds, out = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(s
 reporter = Marks()
 imported = time.time() - spawned
 every = {"evaluation": {"every": int(sys.argv[7])}} if sys.argv[7] else {}
-config = build_config(env=env, steps=steps, seeds=seeds, envs=int(sys.argv[8]), warmup_steps=1000, **every)
+config = build_config(
+    env=env, steps=steps, seeds=seeds, envs=int(sys.argv[8]), warmup_steps=1000, agent=json.loads(sys.argv[9]), **every
+)
 run = run_training(config, out, reporter)
 marks = [mark for mark in reporter.marks if mark[0] >= int(sys.argv[6])]
 speed = seeds * (marks[-1][0] - marks[0][0]) / (marks[-1][1] - marks[0][1])
@@ -87,6 +90,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12_000, help="environment steps per seed and repetition")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--envs", type=int, default=1, help="environments that each seed collects in")
+    parser.add_argument("--agent", default="sac", help="of our side; peers run SAC")
+    parser.add_argument("--size", choices=("full", "small"), help="of xqc")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=["sbx"], help="only with one seed")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument(
@@ -117,6 +122,7 @@ def main() -> None:
                 str(arguments.count_from),
                 str(arguments.evaluate_every or ""),
                 str(arguments.envs),
+                json.dumps({"name": arguments.agent, **({"size": arguments.size} if arguments.size else {})}),
                 cache=cache,
             )
             shutil.rmtree(out)
@@ -134,7 +140,7 @@ def main() -> None:
     rows = [
         ("machine", f"{device}, {os.cpu_count()} cores"),
         (
-            f"diaster + SAC, {arguments.env}, {arguments.seeds} seed(s), {arguments.envs} env(s) each",
+            f"diaster + {arguments.agent}, {arguments.env}, {arguments.seeds} seed(s), {arguments.envs} env(s) each",
             f"{statistics.median(ours):,.0f} steps/s",
         ),
     ]

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
@@ -15,19 +15,15 @@ from diaster.config import RunConfig, build_config, run_config_type
 from diaster.errors import DiasterError
 from diaster.signals import leaving_at_once
 
+Arguments = TypeVar("Arguments", bound="WithSettings")
+
 
 @dataclass(frozen=True)
-class TrainArguments:
-    """Train a policy from one number per episode."""
+class WithSettings:
+    """Arguments of a command that takes all settings of a run."""
 
-    out: Path | None = None
-    """Directory for the run; by default a new one below runs/."""
     config: Path | None = None
     """TOML file with settings (a run's config.toml, say); flags override it."""
-    tensorboard: bool = False
-    """Also write event files for TensorBoard into the run directory."""
-    quiet: bool = False
-    """Say nothing but warnings and errors."""
 
     @property
     def run_config(self) -> RunConfig:
@@ -35,20 +31,22 @@ class TrainArguments:
         return RunConfig(**_fields(self.run))  # type: ignore[attr-defined]
 
 
+@dataclass(frozen=True)
+class TrainArguments(WithSettings):
+    """Train a policy from one number per episode."""
+
+    out: Path | None = None
+    """Directory for the run; by default a new one below runs/."""
+    tensorboard: bool = False
+    """Also write event files for TensorBoard into the run directory."""
+    quiet: bool = False
+    """Say nothing but warnings and errors."""
+
+
 def train(argv: Sequence[str]) -> None:
     """diaster train"""
     with leaving_at_once():
-        # Which flags there are depends on the method and the agent, and their defaults on file, preset and
-        # environment: all of these have to be known first.
-        settings = [item for item in argv if item not in ("-h", "--help")]  # help shows the defaults that will apply
-        file = value_of("--config", argv)
-        chosen = {name: value for name in ("method", "agent") if (value := value_of(f"--{name}", argv))}
-        named = build_config(None, Path(file) if file else None, **chosen)
-        blank = dataclasses.replace(named, env="", preset="")
-        first = parse("train", settings, _train_arguments(blank)).run_config
-        env = {"env": first.env} if first.env else {}
-        defaults = build_config(first.preset or None, Path(file) if file else None, **chosen, **env)
-        arguments = parse("train", argv, _train_arguments(defaults))
+        arguments = _parse_with_settings("train", argv, TrainArguments)
 
         from diaster.training.progress import Silent, make_reporter
         from diaster.training.train import run_training
@@ -59,13 +57,30 @@ def train(argv: Sequence[str]) -> None:
         _say_done(run.path)
 
 
-def _train_arguments(run: RunConfig) -> TrainArguments:
-    """The arguments of `train` with the settings of one method and one agent, and these as defaults."""
+def _parse_with_settings(command: str, argv: Sequence[str], base: type[Arguments], **own: Any) -> Arguments:
+    """The arguments of a command that takes all settings of a run; `own` are its defaults where no file is given.
+
+    Which flags there are depends on the method and the agent, and their defaults on file, preset and environment: all
+    of these have to be known first.
+    """
+    settings = [item for item in argv if item not in ("-h", "--help")]  # help shows the defaults that will apply
+    file = value_of("--config", argv)
+    chosen = {name: value for name in ("method", "agent") if (value := value_of(f"--{name}", argv))}
+    named = build_config(None, Path(file) if file else None, **chosen)
+    blank = dataclasses.replace(named, env="", preset="")
+    first = parse(command, settings, _arguments_of(base, blank)).run_config
+    own = {**({} if file else own), **({"env": first.env} if first.env else {})}
+    defaults = build_config(first.preset or None, Path(file) if file else None, **own, **chosen)
+    return parse(command, argv, _arguments_of(base, defaults))
+
+
+def _arguments_of(base: type[Arguments], run: RunConfig) -> Arguments:
+    """Arguments with the settings of one method and one agent, and these as defaults."""
     kind = run_config_type(run.method.name, run.agent.name)
     field = ("run", Annotated[kind, tyro.conf.arg(name="")], kind(**_fields(run)))
-    made = dataclasses.make_dataclass("TrainArguments", [field], bases=(TrainArguments,), frozen=True)
-    made.__doc__ = TrainArguments.__doc__
-    arguments: TrainArguments = made()
+    made = dataclasses.make_dataclass(base.__name__, [field], bases=(base,), frozen=True)
+    made.__doc__ = base.__doc__
+    arguments: Arguments = made()
     return arguments
 
 
@@ -152,23 +167,12 @@ def demo(argv: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True)
-class BenchArguments:
-    """Measure how fast this machine learns: what an update takes, what share is decomposition, and the whole loop."""
+class BenchArguments(WithSettings):
+    """Measure how fast this machine learns: what an update takes, what share is decomposition, and the whole loop.
 
-    env: tyro.conf.Positional[str] = "Hopper-v5"
-    """Gymnasium id."""
-    seeds: int = 1
-    """How many seeds train together."""
-    envs: int = 1
-    """Environments that share the steps of each seed."""
-    method: str = "diaster"
-    """How returns are decomposed."""
-    agent: str = "sac"
-    """What learns from the step rewards."""
-    preset: str = "default"
-    """default or paper."""
-    device: Literal["auto", "cpu", "gpu"] = "auto"
-    """Where learning runs; auto takes a GPU if there is one."""
+    The settings are those of a run of 300,000 steps, of which half a minute is trained.
+    """
+
     length: int = 1000
     """Steps of the episodes that updates are timed on; the whole loop has episodes of its own."""
     loop: bool = True
@@ -177,16 +181,14 @@ class BenchArguments:
 
 def bench(argv: Sequence[str]) -> None:
     """diaster bench"""
-    arguments = parse("bench", argv, BenchArguments())
-    if arguments.length < 2:
-        raise DiasterError(f"--length {arguments.length} is too short for an episode; give at least 2.")
-    settings = {name: getattr(arguments, name) for name in ("env", "seeds", "envs", "method", "agent", "device")}
-    config = build_config(arguments.preset, steps=300_000, **settings)
     with leaving_at_once():
+        arguments = _parse_with_settings("bench", argv, BenchArguments, env="Hopper-v5", steps=300_000)
+        if arguments.length < 2:
+            raise DiasterError(f"--length {arguments.length} is too short for an episode; give at least 2.")
         from diaster.training.bench import LOOP_SECONDS
         from diaster.training.bench import bench as measure
 
-    rows = measure(config, arguments.length, LOOP_SECONDS if arguments.loop else 0.0)
+    rows = measure(arguments.run_config, arguments.length, LOOP_SECONDS if arguments.loop else 0.0)
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         print(f"{name:<{width}}  {value}")
