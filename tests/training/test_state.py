@@ -58,9 +58,9 @@ WRONG: dict[str, list[Any]] = {
     "held_out_stride": [0, -2, "1", None],
     "n_metrics": [-1, 10**10, "2"],
     "rows": [[{}], [7], {"a": 1}, [{"step": 1}], "rows"],
-    "decomposer_updates": [-(10**9), 1.5, None],
-    "agent_updates": [-1, "1"],
-    "label_age": [-1, []],
+    "decomposer_updates": [-(10**9), 1.5, None, 10**6],
+    "agent_updates": [-1, "1", 10**6],
+    "label_age": [-1, [], 10**6],
     "warned": [0, "false", None],
     "first_learning": [-1.0, "soon"],
 }

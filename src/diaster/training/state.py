@@ -18,7 +18,7 @@ from diaster.learning.snapshot import LearnerSnapshot
 from diaster.rundir.checkpoint import Checkpoint
 from diaster.rundir.files import Form, check_tensors, damaged
 from diaster.rundir.results import COLUMNS, ResultRow
-from diaster.training.schedule import n_chunks
+from diaster.training.schedule import n_chunks, updates_due
 from diaster.types import EnvSpec, Episode
 
 COLLECTOR_COUNTS, COLLECTOR_ARRAYS = CollectorState._fields[:3], CollectorState._fields[3:]
@@ -117,8 +117,10 @@ def checked_facts(given: Mapping[str, Any], config: RunConfig) -> RunFacts:
         raise ValueError("it has other facts than a run")
     facts = RunFacts(**given)
     _check_count(facts.chunk, n_chunks(config) - 1)
-    for count in (facts.evaluations, facts.decomposer_updates, facts.agent_updates, facts.label_age):
-        _check_count(count)
+    _check_count(facts.evaluations)
+    _check_count(facts.decomposer_updates, updates_due(config.method, config.steps))
+    _check_count(facts.label_age, facts.decomposer_updates)
+    _check_count(facts.agent_updates, updates_due(config.agent, config.steps))
     _check_count(facts.n_metrics, MOST_METRICS)
     _check_count(facts.held_out_stride, least=1)
     for counts, most in ((facts.episodes, MOST), (facts.faults, MOST), (facts.divergences, MOST_DIVERGENCES)):
