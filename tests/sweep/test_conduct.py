@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -18,10 +19,12 @@ from command_line import Output
 from command_line import run as command
 
 import diaster
+from diaster.config import build_config, write_toml
+from diaster.errors import DiasterError
 from diaster.rundir.checkpoint import DIRECTORY, generations
 from diaster.rundir.lock import RunLock
 from diaster.rundir.records import CONFIG, DONE, METADATA, PROGRESS, read_config
-from diaster.sweep.conduct import FILE, LOGS, describe_plan, local_site, make_plan
+from diaster.sweep.conduct import FILE, LOGS, describe_plan, local_site, make_plan, state_of_unseen
 from diaster.sweep.resources import Wishes, find_machine
 from diaster.sweep.status import STATUS
 
@@ -126,6 +129,19 @@ def test_a_plan_has_the_time_that_cells_took_or_may_take(swept: Swept) -> None:
     assert "~" not in done
     assert "~" in waiting
     assert "from the speed of 1 finished cell" in last
+
+
+def test_a_dry_run_does_not_take_what_a_run_has_resolved_for_other_settings(tmp_path: Path) -> None:
+    wanted = build_config(env="Toy-v0", imports=("toy_envs",), agent="xqc")
+    resolved = dataclasses.replace(
+        wanted, horizon=40, warmup_steps=5000, agent=dataclasses.replace(wanted.agent, annealing_updates=95_000)
+    )
+    (tmp_path / CONFIG).write_text(write_toml(resolved), encoding="utf-8")
+    assert state_of_unseen(tmp_path, wanted) == "broken"
+    (tmp_path / DONE).touch()
+    assert state_of_unseen(tmp_path, wanted) == "done"
+    with pytest.raises(DiasterError, match="steps=100000, and the sweep now says 7"):
+        state_of_unseen(tmp_path, dataclasses.replace(wanted, steps=7))
 
 
 def test_a_dry_run_makes_no_directory(swept: Swept, tmp_path: Path) -> None:

@@ -125,8 +125,8 @@ def make_xqc(config: XqcConfig) -> Agent:
         n = batch.reward.shape[0]
         logits, _ = normed_outputs(state.target_critics.nets, pairs, config.precision)  # [2, 2B, N]
         mass = jax.nn.softmax(logits[:, n:])
-        first_is_lower = (mass * atoms).sum(axis=-1).argmin(axis=0) == 0
-        mass = jnp.where(first_is_lower[:, None], mass[0], mass[1])
+        first, second = (mass * atoms).sum(axis=-1)
+        mass = jnp.where((first <= second)[:, None], mass[0], mass[1])
         mass = jnp.where(batch.terminal[:, None], certain_zero(config.atoms), mass)
         entropy_bonus = jnp.where(batch.terminal, 0.0, -jnp.exp(state.slow.log_temperature) * next_log_prob)
         offset = scaled(batch.reward, state.reward_scale) + config.discount * entropy_bonus

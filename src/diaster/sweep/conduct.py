@@ -39,7 +39,6 @@ from diaster.training.resolve import resolve
 from diaster.types import EnvSpec
 
 FILE, LOGS = "sweep.toml", "logs"
-UNRESOLVED = ("horizon", "warmup_steps")  # settings that the environment decides
 
 
 class PlannedCell(NamedTuple):
@@ -140,13 +139,11 @@ def look_at(plan: Plan, site: Site) -> Status:
 
 
 def state_of_unseen(path: Path, wanted: RunConfig) -> str:
-    """Where a cell stands whose environment is not known; what depends on that is not compared."""
+    """Where a cell stands whose environment is not known; what may depend on that, 'auto', is not compared."""
     if not is_file(path / CONFIG):
         refuse_what_is_no_run(path)
         return WAITING
-    found = read_config(path)
-    known = {name: getattr(found, name) for name in UNRESOLVED if getattr(wanted, name) == "auto"}
-    refuse_other_settings(path, found, dataclasses.replace(wanted, **known))
+    refuse_other_settings(path, read_config(path), wanted, is_resolved=False)
     return DONE if is_file(path / DONE_FILE) else BROKEN
 
 
@@ -159,11 +156,11 @@ def refuse_what_is_no_run(path: Path) -> None:
         raise DiasterError(f"'{path}' is no directory; remove it, or give another --out.")
 
 
-def refuse_other_settings(path: Path, found: RunConfig, wanted: RunConfig) -> None:
+def refuse_other_settings(path: Path, found: RunConfig, wanted: RunConfig, is_resolved: bool = True) -> None:
     """A cell with other settings is neither resumed nor taken for done."""
     before, after = dotted(dataclasses.asdict(found)), dotted(dataclasses.asdict(wanted))
     for name in {**after, **before}:
-        if before.get(name) != after.get(name):
+        if before.get(name) != after.get(name) and (is_resolved or after.get(name) != "auto"):
             raise DiasterError(
                 f"'{path}' was trained with {name}={before.get(name)}, and the sweep now says {after.get(name)}; "
                 "put the file back as it was, remove that directory, or give another --out."
