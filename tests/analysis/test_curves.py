@@ -9,6 +9,7 @@ from made_runs import make_run
 from diaster.analysis.curves import Curve, TaskKey, by_task, changed_settings, curves_in, panel_notes, plainest
 from diaster.analysis.notes import Note
 from diaster.analysis.results import read_results
+from diaster.config import build_config
 from diaster.errors import DiasterError
 
 
@@ -139,3 +140,10 @@ def test_a_panel_says_which_seeds_are_missing_and_what_ends_early(tmp_path: Path
         Note("rrd on Toy-v0", "seed 1 missing"),
         Note("rrd on Toy-v0", "ends at 200 steps, others there at 300"),
     ]
+
+
+def test_what_a_run_of_xqc_has_resolved_is_no_changed_setting_and_what_dqn_was_given_is() -> None:
+    xqc = build_config(env="Hopper-v5", agent={"name": "xqc", "annealing_updates": 95_000, "size": "small"})
+    assert changed_settings(xqc) == {"agent.size": "small"}
+    dqn = build_config(env="CartPole-v1", agent={"name": "dqn", "annealing_updates": 95_000})
+    assert changed_settings(dqn) == {"agent.annealing_updates": 95_000}

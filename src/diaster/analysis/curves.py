@@ -32,6 +32,7 @@ NO_MATTER: dict[str, Any] = {
     "step_seconds": 60.0,
 }
 UNRESOLVED = ("horizon", "warmup_steps", "imports")  # written as numbers where the settings had `auto`
+OF_LENGTH = "agent.annealing_updates"  # likewise, with xqc; with dqn it is a setting like any other
 Series = tuple[str, str, str]  # method, preset and agent: what a legend tells apart
 
 
@@ -157,7 +158,10 @@ def changed_settings(config: RunConfig) -> dict[str, Any]:
     return {
         name: value
         for name, value in flat(config).items()
-        if usual[name] != value and name not in NO_MATTER and name not in UNRESOLVED
+        if usual[name] != value
+        and name not in NO_MATTER
+        and name not in UNRESOLVED
+        and not (name == OF_LENGTH and usual[name] == "auto")
     }
 
 
