@@ -36,19 +36,21 @@ def project(mass: Array, offset: Array, slope: float, limit: float) -> Projected
     count = mass.shape[1]
     atoms = jnp.arange(count)
     centre, per_unit = count // 2, count // 2 / limit
-    # Places are counted in atoms, from the first. Over a row the way from an atom to where its mass goes changes by
-    # little, so few neighbours have to be looked at. (A scatter on a GPU adds up in another order each time.)
-    place = centre + (offset * per_unit)[:, None] + slope * (atoms - centre)
+    # Places are counted in atoms, from the first. A row moves by whole atoms, in one gather. What is left of its way
+    # takes mass to near neighbours, the same for all rows. (A scatter on a GPU adds up in another order each time.)
+    whole = jnp.round(offset * per_unit)
+    near = centre + (offset * per_unit - whole)[:, None] + slope * (atoms - centre)
+    place = near + whole[:, None]
     is_below, is_above = place <= 0, place >= count - 1
     inside = jnp.where(is_below | is_above, 0.0, mass)
-    farthest = jnp.floor(place[:, :1]).astype(int) + 1
-    projected = jnp.zeros_like(mass)
-    for nearer in range(math.ceil((1.0 - slope) * (count - 1)) + 3):
-        source = atoms - farthest + nearer
-        source = jnp.where(source < 0, count, source)  # none there; a negative one would be counted from the end
-        of = jnp.take_along_axis(inside, source, axis=1, mode="fill", fill_value=0.0)
-        at = jnp.take_along_axis(place, source, axis=1, mode="fill", fill_value=0.0)
-        projected += of * jnp.maximum(1.0 - jnp.abs(at - atoms), 0.0)
+    reach = math.ceil((1.0 - slope) * centre) + 1
+    pad = reach + 1  # the outermost places stay empty
+    moved = jnp.zeros((mass.shape[0], count + 2 * pad))
+    for way in range(-reach, reach + 1):
+        share = inside * jnp.maximum(1.0 - jnp.abs(near - atoms - way), 0.0)
+        moved += jnp.pad(share, ((0, 0), (pad + way, pad - way)))
+    source = jnp.clip(pad + atoms - whole[:, None], 0, moved.shape[1] - 1).astype(int)
+    projected = jnp.take_along_axis(moved, source, axis=1, mode="promise_in_bounds")
     below, above = (jnp.where(is_out, mass, 0.0).sum(axis=1) for is_out in (is_below, is_above))
     is_beyond = (place < -1e-3) | (place > count - 1 + 1e-3)
     return Projected(projected.at[:, 0].add(below).at[:, -1].add(above), jnp.where(is_beyond, mass, 0.0).sum(axis=1))
