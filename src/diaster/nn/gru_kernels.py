@@ -19,13 +19,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from diaster.errors import DiasterError
+from diaster.nn.kernels_here import CompilerParams, computing_device, is_power_of_two, pl, why_not_compiled
 from diaster.nn.nets import GRU
-
-try:  # deprecated since JAX 0.11
-    from jax.experimental import pallas as pl
-    from jax.experimental.pallas.triton import CompilerParams
-except ImportError:
-    CompilerParams = None  # type: ignore[assignment, misc]
 
 States = tuple[Array, ...]  # V of [T, B, H], one for each way of cutting
 Kept = tuple[Array, Array]  # factors of the gates' sums  # [T, B, 4H]; 1 − update gate  # [T, B, H]
@@ -58,9 +53,7 @@ class Kernels(NamedTuple):
 
 def kernels_for(cell: GRU, start: Array) -> Kernels:
     """How to compute where JAX computes now; a sentence where that cannot be done. start  # [T, V, B]"""
-    device: Any = getattr(jax.config, "jax_default_device", None) or jax.devices()[0]
-    device = jax.devices(device)[0] if isinstance(device, str) else device
-    how = Kernels()
+    how, device = Kernels(), computing_device()
     if device.platform != "gpu":
         raise _impossible(f"learning runs on the {device.platform}")
     if not fits(cell, start, how):
@@ -80,18 +73,15 @@ def _impossible(why: str) -> DiasterError:
 
 @cache
 def _why_not_compiled(cell: GRU, ways_and_rows: tuple[int, ...], how: Kernels, device: Any) -> str:
-    """What the compiler says of two steps; nothing if it can. Which GPUs Pallas knows depends on the version of JAX."""
+    """What the compiler says of two steps; nothing if it can."""
     n_ways, n_rows = ways_and_rows
 
     def total(cell: GRU) -> Array:
         inputs = jnp.zeros((2, n_rows, cell.input.weight.shape[0]))
         return gru_states(cell, inputs, jnp.zeros((2, n_ways, n_rows), bool), how)[0].sum()
 
-    try:
-        jax.jit(jax.grad(total)).lower(cell).compile()
-    except Exception as error:  # the compiler's, or Pallas's own; they differ from version to version
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-    return ""
+    del device  # what the compiler says of one device says nothing of another
+    return why_not_compiled(jax.grad(total), cell)
 
 
 def _form(leaf: Array) -> jax.ShapeDtypeStruct:
@@ -103,7 +93,7 @@ def fits(cell: GRU, start: Array, how: Kernels) -> bool:
     n_rows, n_hidden = start.shape[-1], cell.hidden.weight.shape[0]
     return (CompilerParams is not None and cell.hidden.weight.dtype == jnp.float32) and all(
         min(block[:3]) >= 16
-        and all(size & (size - 1) == 0 for size in block[:3])
+        and all(map(is_power_of_two, block[:3]))
         and n_rows % block.rows == n_hidden % block.columns == n_hidden % block.depth == 0
         for block in (how.forward, how.backward)
     )

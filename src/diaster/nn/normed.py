@@ -17,11 +17,12 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from diaster.nn import normed_kernels
 from diaster.nn.nets import MLP, Linear
+from diaster.nn.normed_kernels import EPSILON
 
 Precision = Literal["float32", "bfloat16"]
 MOMENTUM = 0.99
-EPSILON = 1e-3
 
 
 class Norm(NamedTuple):
@@ -84,18 +85,17 @@ def of_batch(net: NormedNet, x: Array, precision: Precision = "float32") -> tupl
     still = net.input._replace(shift=jax.lax.stop_gradient(net.input.shift))
     x = _normalize(still, moments[0], x)
     for layer in net.layers:
-        x = _product(x, layer.kernel, precision)
-        moments.append(_moments(x))
-        x = jax.nn.relu(_normalize(layer.norm, moments[-1], x))
-    return _product(x, net.head.weight, precision) + net.head.bias, tuple(moments)
+        x, own = _normed_relu(layer.norm, _product(x, layer.kernel, precision))
+        moments.append(own)
+    return _product(x, net.head.weight, precision).astype(jnp.float32) + net.head.bias, tuple(moments)
 
 
 def of_averages(net: NormedNet, seen: Seen, x: Array, precision: Precision = "float32") -> Array:
     """Outputs with the averages of what was seen: each row's depends on nothing but the row.  # [B, O]"""
     x = _normalize(net.input, seen[0], x)
     for layer, moments in zip(net.layers, seen[1:], strict=True):
-        x = jax.nn.relu(_normalize(layer.norm, moments, _product(x, layer.kernel, precision)))
-    return _product(x, net.head.weight, precision) + net.head.bias
+        x = jax.nn.relu(_normalize(layer.norm, moments, _product(x, layer.kernel, precision).astype(jnp.float32)))
+    return _product(x, net.head.weight, precision).astype(jnp.float32) + net.head.bias
 
 
 def averaged(seen: Any, new: Any) -> Any:
@@ -117,9 +117,18 @@ def folded(net: NormedNet, seen: Seen) -> MLP:
 
 def _product(x: Array, kernel: Array, precision: Precision) -> Array:
     """x W; with bfloat16, factors and result have 16 bits. All else is computed with 32."""
-    if precision == "float32":
-        return x @ kernel
-    return jnp.dot(x.astype(jnp.bfloat16), kernel.astype(jnp.bfloat16)).astype(jnp.float32)
+    return jnp.dot(x.astype(precision), kernel.astype(precision))
+
+
+def _normed_relu(norm: Norm, x: Array) -> tuple[Array, Moments]:
+    """relu(BN(x)) with the moments of the batch, and these."""
+    kernels = normed_kernels.kernels_for(*x.shape)
+    if kernels:
+        outputs, mean, variance = normed_kernels.norm_relu(x, *norm, kernels)
+        return outputs, Moments(mean, variance)
+    x = x.astype(jnp.float32)
+    moments = _moments(x)
+    return jax.nn.relu(_normalize(norm, moments, x)), moments
 
 
 def _moments(x: Array) -> Moments:
