@@ -7,6 +7,7 @@ import pytest
 from jax import jit
 
 from diaster.agents.reward_scale import (
+    FEW_STEPS,
     LEAST,
     MARGIN,
     SLOWEST,
@@ -58,6 +59,19 @@ def test_the_size_is_the_root_mean_square_unless_the_largest_would_come_near_the
     assert float(size_of_returns(rare, LIMIT)) == pytest.approx(60.0 / (MARGIN * LIMIT))
     # Divided by it, the largest lies inside the range.
     assert 60.0 / float(size_of_returns(rare, LIMIT)) == pytest.approx(MARGIN * LIMIT)
+
+
+def test_an_episode_that_was_cut_short_counts_as_if_it_had_gone_on_as_it_was():
+    # 60 steps with a reward of 2; of an endless episode with a discount of 0.99 there are 100, and 1024 here.
+    ends = np.arange(1024) % 60 == 59
+    scale = seen(np.full(1024, 2.0), ends, 0.99)
+    endless, at_first = (2.0 * (1.0 - 0.99**n) / 0.01 for n in (1024, 60))
+    # The first step of an episode has the largest sum; with 45 discounted steps it is taken for one of 50.
+    assert float(scale.largest) == pytest.approx(at_first * (endless / 2.0) / FEW_STEPS, rel=1e-4)
+    longer = seen(np.full(1024, 2.0), np.arange(1024) % 200 == 199, 0.99)
+    assert float(longer.largest) == pytest.approx(endless, rel=1e-3)
+    # Then the value of never falling lies within the range.
+    assert endless / float(size_of_returns(longer, 2.0)) <= 2.0 * MARGIN
 
 
 def test_one_large_sum_among_many_zeros_stays_inside_the_range_of_values():
