@@ -66,6 +66,29 @@ def test_the_correlation_is_over_all_steps_of_all_episodes_and_not_a_mean_of_epi
     assert diagnose(items, found).reward_correlation == pytest.approx(3 / 5)
 
 
+def test_within_episodes_means_are_taken_off_both_sides():
+    items = [episode([0.0, 1.0]), episode([2.0, 3.0])]
+    opposite = diagnose(items, rewards([1.0, 0.0], [3.0, 2.0]))
+    assert opposite.within_correlation == pytest.approx(-1.0) and opposite.reward_slope == pytest.approx(-1.0)
+    # Deviations of r̂ −1, 1 and −2, 2; of the truth ±0.5: Σ xy = 3, Σ x² = 10, Σ y² = 1.
+    steep = diagnose(items, rewards([10.0, 12.0], [-4.0, 0.0]))
+    assert steep.within_correlation == pytest.approx(3 / math.sqrt(10))
+    assert steep.reward_slope == pytest.approx(3.0)
+    faint = diagnose(items, rewards([0.4, 0.6], [2.4, 2.6]))
+    assert faint.within_correlation == pytest.approx(1.0) and faint.reward_slope == pytest.approx(0.2)
+
+
+def test_a_reward_that_is_the_same_all_through_an_episode_shows_nothing_within():
+    fit = diagnose([episode([0.0, 1.0]), episode([2.0, 3.0])], rewards([0.5, 0.5], [2.5, 2.5]))
+    assert fit.reward_correlation > 0.8
+    assert math.isnan(fit.within_correlation) and fit.reward_slope == 0.0
+
+
+def test_where_the_true_reward_is_constant_within_episodes_there_is_no_slope():
+    fit = diagnose([episode([1.0, 1.0]), episode([2.0, 2.0])], rewards([1.0, 0.0], [3.0, 2.0]))
+    assert math.isnan(fit.within_correlation) and math.isnan(fit.reward_slope)
+
+
 def test_a_shifted_and_stretched_reward_correlates_perfectly_but_fits_badly():
     fit = diagnose(THREE, [10.0 * item.true_reward.astype(np.float64) - 5.0 for item in THREE])
     assert fit.reward_correlation == pytest.approx(1.0)

@@ -138,7 +138,7 @@ def test_evaluate_prints_a_table_with_a_row_per_seed_and_their_mean(trained: Tra
     assert (code, err) == (0, "")
     lines = [line.split() for line in out.splitlines()]
     assert [line[0] for line in lines] == ["seed", "3", "7", "mean"]
-    assert len(lines[1]) == len(lines[2]) == 9
+    assert len(lines[1]) == len(lines[2]) == 11
     assert lines[1][5] == "10.0"  # length
     assert float(lines[3][1]) == pytest.approx((float(lines[1][1]) + float(lines[2][1])) / 2, abs=0.11)
 

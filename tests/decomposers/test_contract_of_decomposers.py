@@ -32,7 +32,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "diaster, a budget of steps": {
         "method": {"segments": "all", "batch_steps": 4, "n_cuts": 1, "terminal_target": "return"}
     },
+    "diaster, a linear base": {"method": {"base": "linear", **SAMPLED}},
     "rrd": {"method": {"subset": 2}},
+    "rrd, a linear base": {"method": {"subset": 2, "base": "linear"}},
     "rrd, unbiased": {"method": {"subset": 2, "unbiased": True, "episode_draw": "uniform"}},
     "rd": {"method": {"normalize_inputs": True}},
     "rudder": {},

@@ -30,6 +30,10 @@ class Diagnostics(NamedTuple):
     """Pearson's correlation of r̂ with the hidden true reward, over all steps."""
     return_gap: float
     """Mean |Σ r̂ − R|, relative to the standard deviation of R."""
+    within_correlation: float
+    """The correlation of what is left of both when each episode's mean is taken off."""
+    reward_slope: float
+    """How much of the true reward's changes inside episodes r̂ shows: 1 is all, 0 nothing."""
 
 
 def return_statistics(episodes: Sequence[EvaluationEpisode]) -> ReturnStatistics:
@@ -63,19 +67,31 @@ def diagnose(
     returns = np.array([item.episode.episode_return for item in episodes])
     spread = returns.std()
     known = [(r, item.true_reward) for r, item in zip(rewards, episodes, strict=True) if item.true_reward is not None]
-    correlation = float("nan")
+    correlation = within = slope = fit = gap = float("nan")
     if known and is_known:
-        correlation = pearson(np.concatenate([r for r, _ in known]), np.concatenate([true for _, true in known]))
-    if spread <= 1e-9 * (1.0 + np.abs(returns).max()):  # all returns alike: nothing to explain
-        return Diagnostics(float("nan"), correlation, float("nan"))
-    error = sums - returns
-    return Diagnostics(float(1.0 - (error**2).mean() / spread**2), correlation, float(np.abs(error).mean() / spread))
+        correlation = pearson(*(np.concatenate(side) for side in zip(*known, strict=True)))
+        # Pooled, the means of episodes alone agree well; what a policy can do better next is told inside of them.
+        mine, true = (
+            np.concatenate([np.asarray(part, np.float64) - np.mean(part, dtype=np.float64) for part in side])
+            for side in zip(*known, strict=True)
+        )
+        within = pearson(mine, true)
+        if not _is_constant(true):
+            slope = float((mine * true).sum() / (true**2).sum())
+    if spread > 1e-9 * (1.0 + np.abs(returns).max()):  # else all returns are alike: nothing to explain
+        error = sums - returns
+        fit, gap = float(1.0 - (error**2).mean() / spread**2), float(np.abs(error).mean() / spread)
+    return Diagnostics(fit, correlation, gap, within, slope)
 
 
 def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     """Pearson's correlation; NaN where one side is constant."""
     sides = [np.asarray(side, np.float64) for side in (x, y)]
-    if any(side.std() <= 1e-9 * (1e-9 + np.abs(side).max()) for side in sides):
+    if any(map(_is_constant, sides)):
         return float("nan")
     x, y = (side - side.mean() for side in sides)
     return float((x * y).sum() / np.sqrt((x**2).sum() * (y**2).sum()))
+
+
+def _is_constant(values: NDArray[np.float64]) -> bool:
+    return bool(values.std() <= 1e-9 * (1e-9 + np.abs(values).max()))

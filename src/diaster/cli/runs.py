@@ -57,7 +57,7 @@ def evaluate(argv: Sequence[str]) -> None:
     from diaster.training.progress import number, short
 
     columns = ("return_mean", "return_std", "return_min", "return_max", "length_mean", *Diagnostics._fields)
-    heads = ("return", "± std", "min", "max", "length", "fit_r2", "corr.", "gap")
+    heads = ("return", "± std", "min", "max", "length", "fit_r2", "corr.", "gap", "within", "slope")
     print(f"{'seed':>5} " + " ".join(f"{head:>9}" for head in heads))
     for seed, (returns, fit) in results.items():
         values = {**returns._asdict(), **fit._asdict()}

@@ -23,6 +23,7 @@ from diaster.config.limits import (
 )
 
 Auto = Literal["auto"]
+Base = Literal["none", "linear"]
 EpisodeDraw = Literal["length", "uniform"]
 MethodName = Annotated[str, tyro.conf.arg(name="method", prefix_name=False, metavar="NAME")]
 
@@ -45,6 +46,8 @@ class DiasterConfig:
     """How returns are decomposed: 'diaster list methods' shows all there are."""
     hidden: Units = 256
     """Units of the GRU and of each of the two hidden layers of the step reward."""
+    base: Base = "none"
+    """linear: a reward linear in (s + s′)/2, a and a², in closed form; nets learn what it leaves (not in the paper)."""
     head: Literal["cumulative", "final"] = "cumulative"
     """cumulative: a segment's reward is a sum over its steps; final: it is read off its last state (the paper)."""
     segments: Literal["sampled", "all"] = "sampled"
@@ -102,6 +105,8 @@ class RrdConfig:
     """How returns are decomposed: 'diaster list methods' shows all there are."""
     hidden: Units = 256
     """Units of each of the two hidden layers of the step reward."""
+    base: Base = "none"
+    """linear: a reward linear in (s + s′)/2, a and a², in closed form; the net learns what it leaves."""
     batch_episodes: Size = 4
     """Episodes per update."""
     subset: Size = 64
@@ -134,6 +139,8 @@ class RdConfig:
     """How returns are decomposed: 'diaster list methods' shows all there are."""
     hidden: Units = 256
     """Units of each of the two hidden layers of the step reward."""
+    base: Base = "none"
+    """linear: a reward linear in (s + s′)/2, a and a², in closed form; the net learns what it leaves."""
     batch_episodes: Size = 4
     """Episodes per update, all of their steps."""
     learning_rate: Positive = 3e-4

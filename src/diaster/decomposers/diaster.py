@@ -16,7 +16,8 @@ Generalisations, each with the paper as its neutral setting (numbers as in docs/
    compared with R/L. Segments of one step are RRD, all segments are the paper with m ≈ L/segment_length cuts.
 3. `variance_penalty`: + λ · Var_t R̂_d over the steps of an episode that were looked at.
 4. Inputs are normalised, and returns are divided by a scale taken from those seen so far.
-5. `averaging`: r̂ is the running average of the net that is fitted. Batches of a few episodes make the fitted net
+5. `base="linear"`: a reward that is linear in features of a step, in closed form; nets learn what it leaves.
+6. `averaging`: r̂ is the running average of the net that is fitted. Batches of a few episodes make the fitted net
    restless, and a policy follows every step reward it is told.
 """
 
@@ -31,6 +32,16 @@ from jax import Array
 
 from diaster.config import DiasterConfig
 from diaster.decomposers import Decomposer, Metrics
+from diaster.decomposers.linear_base import (
+    EpisodeMeans,
+    LinearReward,
+    add_episodes,
+    base_metrics,
+    init_linear_base,
+    linear_and_net,
+    returns_for_net,
+    steps_of_block,
+)
 from diaster.decomposers.statistics import (
     Moments,
     Rate,
@@ -41,6 +52,7 @@ from diaster.decomposers.statistics import (
     normalize,
     return_scale,
 )
+from diaster.errors import DiasterError
 from diaster.nn.gru import gru_scan, gru_scan_two_ways
 from diaster.nn.nets import GRU, MLP, Linear, gru_init, linear, linear_init, mlp, mlp_init
 from diaster.replay.rows import Rows, draw_cuts, draw_segments, pack_episodes, rows_of_segments
@@ -66,6 +78,8 @@ class DiasterState(NamedTuple):
     step_optimizer: optax.OptState
     moments: Moments
     rate: Rate
+    base: LinearReward | None = None
+    base_means: EpisodeMeans | None = None
 
 
 class Batch(NamedTuple):
@@ -74,7 +88,7 @@ class Batch(NamedTuple):
     inputs: Array  # [T, W, I]
     rows: Rows
     start: Array  # [T, W] segment starts
-    target: Array  # [B] scaled returns
+    target: Array  # [B] scaled returns, less what the linear base makes of them
     length: Array  # [B]
 
 
@@ -135,10 +149,12 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
     optimizer = optax.adam(config.learning_rate)
     sampled = config.segments == "sampled"
     n_cuts = 1 if config.n_cuts == "auto" else config.n_cuts
+    is_based = config.base == "linear"
     n_rows = max(1, (config.batch_steps or config.batch_episodes * horizon) // horizon)
 
     def init(key: Array, spec: EnvSpec) -> DiasterState:
         cell_key, head_key, step_key = jax.random.split(key, 3)
+        base, base_means = init_linear_base(step_key, spec) if is_based else (None, None)
         n_in, hidden = spec.obs_dim + spec.action_dim, config.hidden
         sub_reward = SubReward(gru_init(cell_key, n_in, hidden), linear_init(head_key, hidden, 1, hidden**-0.5))
         step_reward = mlp_init(step_key, (n_in, hidden, hidden, 1))
@@ -151,10 +167,17 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
             step_optimizer=optimizer.init(step_reward),
             moments=init_moments(spec.obs_dim),
             rate=init_rate(),
+            base=base,
+            base_means=base_means,
         )
 
     def ingest(state: DiasterState, store: EpisodeStore, block: EpisodeBlock) -> DiasterState:
-        return state._replace(moments=add_rows(state.moments, block), rate=add_returns(state.rate, block))
+        state = state._replace(moments=add_rows(state.moments, block), rate=add_returns(state.rate, block))
+        if state.base is None or state.base_means is None:
+            return state
+        by_net = net_reward(state, steps_of_block(block)[0]) * scale(state)
+        base, base_means = add_episodes(state.base, state.base_means, block, state.moments, by_net)
+        return state._replace(base=base, base_means=base_means)
 
     def scale(state: DiasterState) -> Array:
         return return_scale(config.return_scale, state.rate)
@@ -179,7 +202,7 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
             rows = pack_episodes(length, n_rows, horizon)
             start = cuts[rows.episode, rows.step]
         steps = gather_steps(store, episode[rows.episode], rows.step)
-        target = store.episode_return[episode] / scale(state)
+        target = returns_for_net(state.base, store, episode, key) / scale(state)
         return Batch(inputs_of(state, steps), rows, start, target, length)
 
     def corrected(difference: Array, batch: Batch) -> Array:
@@ -208,19 +231,30 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
                 step_optimizer=step_optimizer,
             )
             metrics["step_loss"] = loss
-        return state, metrics
+        return state, metrics | base_metrics(state.base, state.base_means)
+
+    def net_reward(state: DiasterState, steps: Steps) -> Array:
+        return mlp(state.mean_step_reward, inputs_of(state, steps))[..., 0]
 
     def reward(state: DiasterState, steps: Steps) -> Array:
-        return mlp(state.mean_step_reward, inputs_of(state, steps))[..., 0]
+        return linear_and_net(state.base, net_reward(state, steps), steps, scale(state))
 
     def label(state: DiasterState, steps: Steps) -> Array:
         # Where the net was trained on short segments, longer prefixes would be extrapolation in length.
         start = steps.time % config.segment_length == 0 if sampled else steps.time == 0
         return reward_differences(state.sub_reward, config.head, inputs_of(state, steps), start)
 
-    saved = ("sub_reward", "step_reward", "mean_step_reward", "updates", "moments", "rate")
+    if is_based and config.reward_source == "difference":
+        raise DiasterError(
+            "method.base=linear goes with rewards of single steps, and method.reward_source=difference has none; "
+            "use --method.base none or --method.reward-source step_reward."
+        )
+    nets = ("sub_reward", "step_reward", "mean_step_reward", "updates", "moments", "rate")
+    saved = (*nets, *(["base"] if is_based else []))
     needs_history = config.reward_source == "difference"
-    return Decomposer(init, ingest, reward, scale, saved, draw, update, label if needs_history else None)
+    return Decomposer(
+        init, ingest, reward, scale, saved, draw, update, label if needs_history else None, needs_next_obs=is_based
+    )
 
 
 def _follow(mean: MLP, net: MLP, updates: Array, averaging: float) -> MLP:

@@ -16,6 +16,16 @@ from jax import Array
 
 from diaster.config import RdConfig, RrdConfig
 from diaster.decomposers import Decomposer, Metrics
+from diaster.decomposers.linear_base import (
+    EpisodeMeans,
+    LinearReward,
+    add_episodes,
+    base_metrics,
+    init_linear_base,
+    linear_and_net,
+    returns_for_net,
+    steps_of_block,
+)
 from diaster.decomposers.statistics import (
     Moments,
     Rate,
@@ -43,13 +53,15 @@ class StepRewardState(NamedTuple):
     optimizer: optax.OptState
     moments: Moments
     rate: Rate
+    base: LinearReward | None = None
+    base_means: EpisodeMeans | None = None
 
 
 class Batch(NamedTuple):
     """Some steps of each episode, and the returns that their rewards are measured against."""
 
     inputs: Array  # [B, K, I]
-    episode_return: Array  # [B] scaled
+    episode_return: Array  # [B] scaled, less what a linear base makes of it
     length: Array  # [B]
 
 
@@ -61,15 +73,22 @@ def batch_loss(net: MLP, batch: Batch, episode_loss: EpisodeLoss) -> Array:
 
 def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_loss: EpisodeLoss) -> Decomposer:
     """The decomposer that fits r̂ of the chosen steps by the given loss."""
-    optimizer = optax.adam(config.learning_rate)
+    optimizer, is_based = optax.adam(config.learning_rate), config.base == "linear"
 
     def init(key: Array, spec: EnvSpec) -> StepRewardState:
         n_in = 2 * spec.obs_dim + spec.action_dim
         step_reward = mlp_init(key, (n_in, config.hidden, config.hidden, 1))
-        return StepRewardState(step_reward, optimizer.init(step_reward), init_moments(spec.obs_dim), init_rate())
+        base, base_means = init_linear_base(key, spec) if is_based else (None, None)
+        moments = init_moments(spec.obs_dim)
+        return StepRewardState(step_reward, optimizer.init(step_reward), moments, init_rate(), base, base_means)
 
     def ingest(state: StepRewardState, store: EpisodeStore, block: EpisodeBlock) -> StepRewardState:
-        return state._replace(moments=add_rows(state.moments, block), rate=add_returns(state.rate, block))
+        state = state._replace(moments=add_rows(state.moments, block), rate=add_returns(state.rate, block))
+        if state.base is None or state.base_means is None:
+            return state
+        by_net = net_reward(state, steps_of_block(block)[0]) * scale(state)
+        base, base_means = add_episodes(state.base, state.base_means, block, state.moments, by_net)
+        return state._replace(base=base, base_means=base_means)
 
     def scale(state: StepRewardState) -> Array:
         return return_scale(config.return_scale, state.rate)
@@ -86,16 +105,20 @@ def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_l
         length = store.length[episode]
         time = jax.vmap(choose)(jax.random.split(step_key, config.batch_episodes), length)  # [B, K]
         inputs = inputs_of(state, gather_steps(store, episode[:, None], time))
-        return Batch(inputs, store.episode_return[episode] / scale(state), length)
+        return Batch(inputs, returns_for_net(state.base, store, episode, key) / scale(state), length)
 
     def update(state: StepRewardState, batch: Batch) -> tuple[StepRewardState, Metrics]:
         loss, gradient = jax.value_and_grad(batch_loss)(state.step_reward, batch, episode_loss)
         change, optimizer_state = optimizer.update(gradient, state.optimizer)
         step_reward = optax.apply_updates(state.step_reward, change)
-        return state._replace(step_reward=step_reward, optimizer=optimizer_state), {"step_loss": loss}
+        metrics = {"step_loss": loss} | base_metrics(state.base, state.base_means)
+        return state._replace(step_reward=step_reward, optimizer=optimizer_state), metrics
 
-    def reward(state: StepRewardState, steps: Steps) -> Array:
+    def net_reward(state: StepRewardState, steps: Steps) -> Array:
         return mlp(state.step_reward, inputs_of(state, steps))[..., 0]
 
-    saved = ("step_reward", "moments", "rate")
+    def reward(state: StepRewardState, steps: Steps) -> Array:
+        return linear_and_net(state.base, net_reward(state, steps), steps, scale(state))
+
+    saved = ("step_reward", "moments", "rate", *(["base"] if is_based else []))
     return Decomposer(init, ingest, reward, scale, saved, draw, update, needs_next_obs=True)

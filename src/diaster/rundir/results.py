@@ -24,7 +24,8 @@ RESULTS = (
 )  # fmt: skip
 # Which of these have numbers depends on the method and the agent; a table of an earlier version may lack some.
 METRICS = (
-    "return_scale", "sub_loss", "step_loss", "return_loss", "auxiliary_loss",
+    "within_correlation", "reward_slope",
+    "return_scale", "base_r2", "net_share", "sub_loss", "step_loss", "return_loss", "auxiliary_loss",
     "critic_loss", "actor_loss", "q_value", "entropy", "temperature", "clipped", "exploration",
     "faults",
 )  # fmt: skip
