@@ -70,6 +70,8 @@ class DiasterConfig:
     """Adam's step size for both nets."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of products in the GRU over whole episodes: bfloat16 is faster, rounds more, and needs an NVIDIA GPU."""
+    even_share: Fraction = 0.0
+    """Share of every return that is spread evenly over its episode in the agent's rewards; r̂ decides about the rest."""
     averaging: Fraction = 0.999
     """How much of the step reward's running average is kept in each update; 0 uses the net as it is (the paper)."""
     reward_source: Literal["step_reward", "difference"] = "step_reward"
@@ -115,6 +117,8 @@ class RrdConfig:
     """Take the variance of the drawn steps out of the loss (the unbiased variant)."""
     learning_rate: Positive = 3e-4
     """Adam's step size."""
+    even_share: Fraction = 0.0
+    """Share of every return that is spread evenly over its episode in the agent's rewards; r̂ decides about the rest."""
     normalize_inputs: bool = False
     """Normalise observations by their running mean and deviation before they enter the decomposer."""
     return_scale: Positive | Auto = "auto"
@@ -145,6 +149,8 @@ class RdConfig:
     """Episodes per update, all of their steps."""
     learning_rate: Positive = 3e-4
     """Adam's step size."""
+    even_share: Fraction = 0.0
+    """Share of every return that is spread evenly over its episode in the agent's rewards; r̂ decides about the rest."""
     normalize_inputs: bool = False
     """Normalise observations by their running mean and deviation before they enter the decomposer."""
     return_scale: Positive | Auto = "auto"

@@ -253,7 +253,16 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
     saved = (*nets, *(["base"] if is_based else []))
     needs_history = config.reward_source == "difference"
     return Decomposer(
-        init, ingest, reward, scale, saved, draw, update, label if needs_history else None, needs_next_obs=is_based
+        init,
+        ingest,
+        reward,
+        scale,
+        saved,
+        draw,
+        update,
+        label if needs_history else None,
+        needs_next_obs=is_based,
+        even_share=config.even_share,
     )
 
 

@@ -121,4 +121,6 @@ def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_l
         return linear_and_net(state.base, net_reward(state, steps), steps, scale(state))
 
     saved = ("step_reward", "moments", "rate", *(["base"] if is_based else []))
-    return Decomposer(init, ingest, reward, scale, saved, draw, update, needs_next_obs=True)
+    return Decomposer(
+        init, ingest, reward, scale, saved, draw, update, needs_next_obs=True, even_share=config.even_share
+    )

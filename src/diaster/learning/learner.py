@@ -277,8 +277,14 @@ class Learner:
             # The one place where an agent's rewards come from: a step's label, or r̂ as it is now.
             def reward_of(number: Array, steps: Steps) -> Array:
                 if label is not None:
-                    return label[number % label.shape[0]]
-                return self._decomposer.reward(decomposer_state, steps)
+                    reward = label[number % label.shape[0]]
+                else:
+                    reward = self._decomposer.reward(decomposer_state, steps)
+                share = self._decomposer.even_share
+                if share == 0.0:
+                    return reward
+                even: Array = steps.episode_return / steps.length / self._decomposer.scale(decomposer_state)
+                return reward + share * (even - reward)
 
             def draw_one(index: Array) -> tuple[Transition, Any]:
                 draw_key, noise_key = jax.random.split(stream_key(seed_key, Stream.UPDATE_AGENT, index))
