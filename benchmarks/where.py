@@ -1,7 +1,7 @@
 """Where the time of a chunk goes: the parts of the loop on the host, and the kernels of the compiled updates.
 
     python benchmarks/where.py loop --seeds 20 --steps 20000 --count-from 12000      # ms per chunk in each part
-    python benchmarks/where.py kernels agent --seeds 5 --agent xqc                   # per update, by JAX's profiler
+    python benchmarks/where.py kernels agent --seeds 5 --agent xqc --precision bfloat16 --updates 150   # JAX's profiler
     python benchmarks/where.py kernels decomposer --preset paper --updates 5 --precision bfloat16
     python benchmarks/where.py collect --env Hopper-v5                               # microseconds per step, untrained
 
@@ -113,6 +113,7 @@ def kernels(arguments: argparse.Namespace) -> None:
     use_compilation_cache()
     length = 1000
     settings = {"precision": arguments.precision} if arguments.precision else {}
+    of_agent, of_method = (settings, {}) if arguments.part == "agent" else ({}, settings)
     config, spec = resolve(
         build_config(
             arguments.preset,
@@ -120,8 +121,8 @@ def kernels(arguments: argparse.Namespace) -> None:
             steps=300_000,
             seeds=arguments.seeds,
             horizon=length,
-            method={"name": "diaster", **settings},
-            agent=arguments.agent,
+            method={"name": "diaster", **of_method},
+            agent={"name": arguments.agent, **of_agent},
         )
     )
     learner = Learner(
@@ -201,7 +202,9 @@ def main() -> None:
     of_loop.set_defaults(run=loop)
     of_kernels.add_argument("part", choices=["agent", "decomposer"])
     of_kernels.add_argument("--updates", type=int, default=100)
-    of_kernels.add_argument("--precision", choices=["float32", "bfloat16"], help="with --preset paper, on a GPU")
+    of_kernels.add_argument(
+        "--precision", choices=["float32", "bfloat16"], help="of an agent's nets, or with --preset paper"
+    )
     of_kernels.add_argument("--lines", type=int, default=40)
     of_kernels.set_defaults(run=kernels)
     arguments = parser.parse_args()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from functools import cache
+from itertools import pairwise
 
 import jax
 import numpy as np
@@ -34,6 +35,7 @@ pack_episodes = jit(packing.pack_episodes, static_argnums=(1, 2))
 loss_and_gradient = jit(jax.value_and_grad(rudder.return_loss, has_aux=True))
 redistribute = jit(rudder.redistribute)
 predict_return = jit(rudder.predict_return)
+predict_before = jit(rudder.predict_before)
 
 
 def random_net(seed: int) -> rudder.ReturnNet:
@@ -67,11 +69,11 @@ def sigmoid(x):
 
 
 def plain_predictions(net: rudder.ReturnNet, episode, unit: float = UNIT):
-    """g_t after every step of one episode.  # [P, L]"""
+    """g_{−1} before any step of one episode, and g_t after each.  # [P, 1 + L]"""
     (w_in, b_in), (w_hidden, b_hidden) = net.cell
     w_out, b_out = net.head
     state = memory = np.zeros((len(w_in), HIDDEN), w_in.dtype)
-    predictions = []
+    predictions = [unit * b_out[:, 0]]
     for x in episode:
         gates = np.einsum("i,pij->pj", x, w_in) + b_in + np.einsum("pi,pij->pj", state, w_hidden) + b_hidden
         admit, forget, candidate, output = np.split(gates, 4, axis=-1)
@@ -89,9 +91,8 @@ def plain_loss(predictions, episode_return: float, weight: float):
 
 def plain_rewards(predictions, episode_return: float):
     """g_t − g_{t−1} and the residual, one step at a time."""
-    length = len(predictions)
-    residual = (episode_return - predictions[-1]) / length
-    return np.array([g - (predictions[t - 1] if t else 0.0) + residual for t, g in enumerate(predictions)])
+    residual = (episode_return - (predictions[-1] - predictions[0])) / (len(predictions) - 1)
+    return np.array([g - before + residual for before, g in pairwise(predictions)])
 
 
 # --- the loss -------------------------------------------------------------------------------------------------
@@ -180,7 +181,8 @@ def test_the_rewards_of_each_episode_are_its_differences_and_sum_to_its_return(l
         inputs, time, length, total = (np.asarray(a) for a in rows_of(episodes))
         inputs, total = inputs.astype(precision), total.astype(precision)
         net = jax.tree.map(lambda leaf: leaf.astype(precision), net)
-        rewards = redistribute(predict_return(net, UNIT, inputs, time == 0), time, length, total)
+        prediction, at_first = predict_return(net, UNIT, inputs, time == 0), predict_before(net, UNIT)
+        rewards = redistribute(prediction, at_first, time, length, total)
     assert np.asarray(rewards).dtype == precision
     rewards, place = np.asarray(rewards, np.float64)[:, 0], 0
     bound = 1e-9 if precision == np.float64 else 1e-5
@@ -197,8 +199,17 @@ def test_sums_are_exact_however_wrong_the_net_is_and_however_long_the_episode():
     rng, length = np.random.default_rng(4), 1000
     prediction = (rng.normal(size=(length, 1)).cumsum(axis=0) * 5.0).astype(np.float32)
     time = np.arange(length, dtype=np.int32)[:, None]
-    rewards = redistribute(prediction, time, np.full((length, 1), length, np.int32), np.full((length, 1), 2500.0))
+    rewards = redistribute(prediction, 7.0, time, np.full((length, 1), length), np.full((length, 1), 2500.0))
     assert np.asarray(rewards, np.float64).sum() == pytest.approx(2500.0, rel=1e-6)
+
+
+def test_the_first_step_does_not_carry_what_is_expected_of_every_episode():
+    # A net that knows the mean return, and learns nothing more on the way: every step has its even share.
+    length, mean = 10, 500.0
+    time = np.arange(length, dtype=np.int32)[:, None]
+    full = np.full((length, 1), mean, np.float32)
+    rewards = redistribute(full, mean, time, np.full((length, 1), length), full + 20.0)
+    np.testing.assert_allclose(rewards, np.full((length, 1), 52.0), rtol=1e-6)
 
 
 # --- whole --------------------------------------------------------------------------------------------------

@@ -1,18 +1,20 @@
 """RUDDER: return decomposition for delayed rewards (Arjona-Medina et al., NeurIPS 2019).
 
-An LSTM reads an episode of L steps and predicts its return after each of them, g_t from (s_0, a_0) … (s_t, a_t):
+An LSTM reads an episode of L steps and predicts its return after each of them, g_t from (s_0, a_0) … (s_t, a_t), and
+before the first one, g_{−1}, from nothing:
 
     (g_last − R)² + λ · mean_t (g_t − R)²
 
-What a step changed in the prediction is its reward; what the prediction misses in the end is spread evenly, so that
-the rewards of an episode sum to its return whatever the net has learnt:
+What a step changed in the prediction is its reward. What the changes do not add up to is spread evenly, so that the
+rewards of an episode sum to its return whatever the net has learnt:
 
-    r̂_t = g_t − g_{t−1} + (R − g_last) / L,    g_{−1} = 0
+    r̂_t = g_t − g_{t−1} + (R − g_last + g_{−1}) / L
 
 Numbers as in docs/methods/rudder.md:
 
 1. g = unit · (w·h + b), where the unit is the root mean square of the returns seen so far, R/scale. The scale suits
    single steps: without the unit a whole return is far beyond what a head on a bounded state can learn to reach.
+2. g_{−1} = unit · b, fitted with the others. With g_{−1} = 0 the first step has all that is expected of an episode.
 """
 
 from __future__ import annotations
@@ -89,23 +91,32 @@ def predict_return(net: ReturnNet, unit: Array, inputs: Array, start: Array) -> 
     return unit * linear(net.head, lstm_scan(net.cell, inputs, start))[..., 0]
 
 
+def predict_before(net: ReturnNet, unit: Array) -> Array:
+    """g_{−1}: what the head makes of the state before any step, which is zero.  # []"""
+    return unit * net.head.bias[0]
+
+
 def return_loss(net: ReturnNet, unit: Array, auxiliary_weight: float, batch: Batch) -> tuple[Array, Metrics]:
     """Mean over episodes of (g_last − R)² + λ · mean_t (g_t − R)²: squares are taken before the mean over t."""
     rows = batch.rows
     square = (predict_return(net, unit, batch.inputs, rows.step == 0) - batch.target[rows.episode]) ** 2
     is_last = rows.step == batch.length[rows.episode] - 1
     at_the_end = sum_by_episode(jnp.where(is_last, square, 0.0), rows).mean()
-    on_the_way = (sum_by_episode(square, rows) / batch.length).mean()
+    before = (predict_before(net, unit) - batch.target) ** 2
+    on_the_way = ((before + sum_by_episode(square, rows)) / (1 + batch.length)).mean()
     return at_the_end + auxiliary_weight * on_the_way, {"return_loss": at_the_end, "auxiliary_loss": on_the_way}
 
 
-def redistribute(prediction: Array, time: Array, length: Array, target: Array) -> Array:
-    """Differences of g along each episode, and an even share of what g_last misses of the return.  # all [T, W]"""
+def redistribute(prediction: Array, at_first: Array, time: Array, length: Array, target: Array) -> Array:
+    """Differences of g along each episode, and an even share of what they miss of the return.
+
+    at_first, g_{−1}  # []; all others  # [T, W]
+    """
     before = jnp.concatenate([jnp.zeros_like(prediction[:1]), prediction[:-1]])
-    difference = prediction - jnp.where(time == 0, 0.0, before)
+    difference = prediction - jnp.where(time == 0, at_first, before)
     cell = jnp.arange(prediction.shape[0])[:, None] - time + length - 1  # of the last step of the cell's episode
     final = jnp.take_along_axis(prediction, jnp.clip(cell, 0, prediction.shape[0] - 1), axis=0)
-    return difference + (target - final) / length
+    return difference + (target - final + at_first) / length
 
 
 def make_rudder(config: RudderConfig, horizon: int) -> Decomposer:
@@ -161,7 +172,8 @@ def make_rudder(config: RudderConfig, horizon: int) -> Decomposer:
 
     def label(state: RudderState, steps: Steps) -> Array:
         prediction = predict_return(state.predicted_return, unit(state), inputs_of(state, steps), steps.time == 0)
-        return redistribute(prediction, steps.time, steps.length, steps.episode_return / scale(state))
+        at_first = predict_before(state.predicted_return, unit(state))
+        return redistribute(prediction, at_first, steps.time, steps.length, steps.episode_return / scale(state))
 
     def reward(state: RudderState, steps: Steps) -> Array:
         raise NotImplementedError("RUDDER's rewards depend on the whole episode; `label` has them")
