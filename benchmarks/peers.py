@@ -89,8 +89,9 @@ def run_ours(name: str, pair: Pair, steps: int, seeds: int, out: Path) -> list[f
     if not (out / "DONE").exists():
         warm_up = min({"HalfCheetah-v5": 5000, "CartPole-v1": 1000}[pair.env], steps // 2)
         flags = (
-            f"{pair.env} --method dense --agent {name} --steps {steps} --seeds {seeds} --warmup-steps {warm_up} "
-            f"--evaluation.every {steps} --evaluation.episodes {EVALUATION_EPISODES} --quiet {pair.flags}"
+            f"{pair.env} --method dense --method.return-scale 1 --agent {name} --steps {steps} --seeds {seeds} "
+            f"--warmup-steps {warm_up} --evaluation.every {steps} --evaluation.episodes {EVALUATION_EPISODES} "
+            f"--quiet {pair.flags}"
         )
         if name == "dqn":  # SBX counts the fall of its exploration from the first step on
             flags += f" --agent.exploration-steps {max(1, steps // 5 - warm_up)}"

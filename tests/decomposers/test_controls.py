@@ -93,7 +93,7 @@ def dense_learner(return_scale: float) -> Learner:
     return Learner(decomposer, agent, SPEC, range(2), 20, 4, jax.devices("cpu")[0])
 
 
-def test_dense_learns_from_the_hidden_rewards_divided_by_the_setting_also_after_the_ring_has_wrapped():
+def test_dense_stores_the_hidden_rewards_as_they_are_also_after_the_ring_has_wrapped():
     random, learner = np.random.default_rng(0), dense_learner(4.0)
     for _ in range(8):
         hidden = [[random.normal(size=length).astype(np.float32) for length in (3, 1)] for _ in range(2)]
@@ -101,18 +101,25 @@ def test_dense_learns_from_the_hidden_rewards_divided_by_the_setting_also_after_
         for seed in range(2):
             end = int(learner.store.next_step[seed])
             labels = np.asarray(learner.labels.values)[seed][np.arange(end - 4, end) % 20]
-            np.testing.assert_array_equal(labels, np.concatenate(hidden[seed]) / np.float32(4.0))
+            np.testing.assert_array_equal(labels, np.concatenate(hidden[seed]))
     assert end > 20
+
+
+@pytest.mark.parametrize(("setting", "scale"), [("auto", AUTO), (4.0, 4.0)])
+def test_the_scale_of_dense_is_that_of_every_method(setting, scale):
+    decomposer = make_dense(DenseConfig(return_scale=setting), HORIZON)
+    assert float(decomposer.scale(seen(decomposer)[0])) == pytest.approx(scale, rel=1e-6)
 
 
 def test_dense_has_no_reward_to_give_to_steps_and_shows_the_hidden_ones_of_episodes():
     decomposer = make_dense(DenseConfig(return_scale=4.0), HORIZON)
     assert decomposer.is_hidden_reward and decomposer.label is None
     with pytest.raises(NotImplementedError, match="hidden"):
-        decomposer.reward((), None)
+        decomposer.reward(decomposer.init(jax.random.key(0), SPEC), None)
     model, hidden = RewardModel(decomposer, HORIZON), np.array([1.0, 2.0, 4.0], np.float32)
     assert not model.has_step_reward
-    (rewards,) = model.of_episodes((), [EvaluationEpisode(episode_of(3, 7.0), hidden)])
+    state = decomposer.init(jax.random.key(0), SPEC)
+    (rewards,) = model.of_episodes(state, [EvaluationEpisode(episode_of(3, 7.0), hidden)])
     np.testing.assert_array_equal(rewards, hidden)
 
 

@@ -109,6 +109,33 @@ def test_a_share_of_the_return_is_spread_evenly_in_an_agents_rewards_and_nowhere
     np.testing.assert_allclose(found, scale * live[0].obs[:-1, 0], rtol=1e-5)
 
 
+@pytest.mark.parametrize("has_labels", [False, True])
+def test_rewards_that_are_to_sum_to_the_return_get_an_even_share_of_what_is_missing(has_labels: bool) -> None:
+    def reward(state: Any, steps: Steps) -> jax.Array:
+        return 0.1 * steps.obs[..., 0] + steps.time + state.updates
+
+    scale = 5.0
+    plain = make_counting(label=reward if has_labels else None, reward=reward, scale=lambda state: jnp.full((), scale))
+    learner = learner_of(plain._replace(exact_sum=True))
+    [live] = fill(learner, np.random.default_rng(0), 5, 30)
+    for n_fits in (0, 3):
+        if n_fits:
+            learner.fit_decomposer(READY, 0, n_fits)
+            learner.renew_labels(oldest=2)  # the corrected rewards age as the net learns
+        labels = np.asarray(learner.labels.values)[0][live_places(learner)]
+        for episode, found in zip(live, np.split(labels, np.cumsum([e.length for e in live])[:-1]), strict=True):
+            r_hat = 0.1 * episode.obs[:-1, 0] + np.arange(episode.length) + n_fits
+            missing = episode.episode_return / scale - r_hat.sum()
+            np.testing.assert_allclose(found, r_hat + missing / episode.length, atol=1e-3)
+            assert found.sum() == pytest.approx(episode.episode_return / scale, abs=2e-3)
+    # What r̂ is judged by is r̂ itself.
+    [found] = RewardModel(learner._decomposer, HORIZON).of_episodes(
+        learner.decomposer_state(0), [EvaluationEpisode(live[0], None)]
+    )
+    expected = scale * (0.1 * live[0].obs[:-1, 0] + np.arange(live[0].length) + 3)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 def test_an_agents_reward_is_the_decomposers_and_all_else_is_as_stored() -> None:
     def reward(state: Any, steps: Steps) -> jax.Array:
         return steps.obs[..., 0] + 2.0 * steps.next_obs[..., 1] + 100.0 * steps.time + steps.episode_return
@@ -163,7 +190,7 @@ def test_the_upper_reference_learns_from_the_hidden_rewards_also_in_a_ring_that_
     for seed, episodes in enumerate(live):
         hidden = np.concatenate([episode.hidden_reward for episode in episodes])
         labels = np.asarray(learner.labels.values)[seed][live_places(learner, seed)]
-        np.testing.assert_allclose(labels, hidden / 4.0, rtol=1e-6)
+        np.testing.assert_array_equal(labels, hidden)
     learner.fit_agent(np.array([True, True]), 0, 1)
     known = steps_by_obs(live[0])
     batch = last_batch(learner)

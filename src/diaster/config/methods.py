@@ -70,6 +70,8 @@ class DiasterConfig:
     """Adam's step size for both nets."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of products in the GRU over whole episodes: bfloat16 is faster, rounds more, and needs an NVIDIA GPU."""
+    exact_sum: bool = False
+    """Add to the agent's rewards an even share of what r̂ misses of their episode's return, so that they sum to it."""
     even_share: Fraction = 0.0
     """Share of every return that is spread evenly over its episode in the agent's rewards; r̂ decides about the rest."""
     averaging: Fraction = 0.999
@@ -89,7 +91,7 @@ class DiasterConfig:
     every: Count = 1000
     """See updates."""
     relabel_every: Count = 1000
-    """With reward_source=difference: stored labels are renewed before they are older than this number of updates."""
+    """With reward_source=difference or exact_sum: stored rewards are renewed before they are this many updates old."""
 
     def cost(self, horizon: int) -> UpdateCost:
         """Of an update, for estimates."""
@@ -117,6 +119,8 @@ class RrdConfig:
     """Take the variance of the drawn steps out of the loss (the unbiased variant)."""
     learning_rate: Positive = 3e-4
     """Adam's step size."""
+    exact_sum: bool = False
+    """Add to the agent's rewards an even share of what r̂ misses of their episode's return, so that they sum to it."""
     even_share: Fraction = 0.0
     """Share of every return that is spread evenly over its episode in the agent's rewards; r̂ decides about the rest."""
     normalize_inputs: bool = False
@@ -129,6 +133,8 @@ class RrdConfig:
     """Updates per `every` environment steps."""
     every: Count = 1
     """See updates."""
+    relabel_every: Count = 1000
+    """With exact_sum: stored rewards are renewed before they are this many updates old."""
 
     def cost(self, horizon: int) -> UpdateCost:
         """Of an update, for estimates."""
@@ -149,6 +155,8 @@ class RdConfig:
     """Episodes per update, all of their steps."""
     learning_rate: Positive = 3e-4
     """Adam's step size."""
+    exact_sum: bool = False
+    """Add to the agent's rewards an even share of what r̂ misses of their episode's return, so that they sum to it."""
     even_share: Fraction = 0.0
     """Share of every return that is spread evenly over its episode in the agent's rewards; r̂ decides about the rest."""
     normalize_inputs: bool = False
@@ -161,6 +169,8 @@ class RdConfig:
     """Updates per `every` environment steps."""
     every: Count = 1000
     """See updates."""
+    relabel_every: Count = 1000
+    """With exact_sum: stored rewards are renewed before they are this many updates old."""
 
     def cost(self, horizon: int) -> UpdateCost:
         """Of an update, for estimates."""
@@ -255,8 +265,8 @@ class DenseConfig:
 
     name: MethodName = "dense"
     """How returns are decomposed: 'diaster list methods' shows all there are."""
-    return_scale: Positive = 1.0
-    """Rewards are divided by this."""
+    return_scale: Positive | Auto = "auto"
+    """Rewards are divided by this, as those of every method are; 1 takes them as they are."""
     updates: ClassVar[int] = 0
     every: ClassVar[int] = 1
 

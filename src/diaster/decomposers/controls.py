@@ -33,21 +33,16 @@ def make_episodic(config: EpisodicConfig, horizon: int) -> Decomposer:
 
 
 def make_dense(config: DenseConfig, horizon: int) -> Decomposer:
-    """Every step has its hidden true reward, divided by a number."""
+    """Every step has its hidden true reward, divided by the return scale."""
 
-    def init(key: Array, spec: EnvSpec) -> tuple[()]:
-        return ()
-
-    def ingest(state: tuple[()], store: EpisodeStore, block: EpisodeBlock) -> tuple[()]:
-        return state
-
-    def reward(state: tuple[()], steps: Steps) -> Array:
+    def reward(steps: Steps) -> Array:
         raise NotImplementedError("the hidden reward is no function of a stored step")
 
-    def scale(state: tuple[()]) -> Array:
-        return jnp.full((), config.return_scale)
-
-    return Decomposer(init, ingest, reward, scale, saved=(), is_hidden_reward=True)
+    dense = _scaled_return(reward, config.return_scale)._replace(is_hidden_reward=True)
+    if config.return_scale == "auto":
+        return dense
+    # A number needs nothing of the returns, and runs of earlier versions have kept nothing.
+    return dense._replace(init=lambda key, spec: (), ingest=lambda state, store, block: state, saved=())
 
 
 def _scaled_return(share: Callable[[Steps], Array], setting: float | str) -> Decomposer:

@@ -122,5 +122,14 @@ def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_l
 
     saved = ("step_reward", "moments", "rate", *(["base"] if is_based else []))
     return Decomposer(
-        init, ingest, reward, scale, saved, draw, update, needs_next_obs=True, even_share=config.even_share
+        init,
+        ingest,
+        reward,
+        scale,
+        saved,
+        draw,
+        update,
+        needs_next_obs=True,
+        even_share=config.even_share,
+        exact_sum=config.exact_sum,
     )

@@ -1,11 +1,11 @@
-"""Rewards of single steps that are stored: where a method's r̂ needs the history, and for the upper reference.
+"""Rewards of single steps that are stored: where r̂ or its correction needs the episode, and for the upper reference.
 
 They are numbered as the steps of the store are. Every other method computes rewards when a batch is drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from diaster.decomposers import Decomposer
 from diaster.learning.updates import each_seed
-from diaster.replay.store import EpisodeStore, gather_steps
+from diaster.replay.store import EpisodeStore, Steps, gather_steps
 from diaster.types import Episode
 
 ROWS = (2, 64)  # rows per call that renews labels: of the newest episodes, of all
@@ -29,16 +29,17 @@ class Labels:
     def __init__(self, decomposer: Decomposer, horizon: int, n_seeds: int, capacity: int, device: jax.Device) -> None:
         self._decomposer, self._horizon, self._device = decomposer, horizon, device
         self.values: Array | None = None  # [S, N]
-        if decomposer.label is not None or decomposer.is_hidden_reward:
+        self._label = exact_label(decomposer) if decomposer.exact_sum else decomposer.label
+        if self._label is not None or decomposer.is_hidden_reward:
             self.values = jax.device_put(jnp.zeros((n_seeds, capacity)), device)
         self.age = 0  # updates of the decomposer since all were renewed
         self._renew = jax.jit(self._renew_seeds, static_argnums=4, donate_argnums=2)
-        self._write_hidden = jax.jit(each_seed(self._write_hidden_of_seed), donate_argnums=1)
+        self._write_hidden = jax.jit(each_seed(_write_hidden_of_seed), donate_argnums=0)
 
     @property
     def are_learnt(self) -> bool:
         """Whether they are made by the method's net, and age as it learns."""
-        return self.values is not None and self._decomposer.label is not None
+        return self.values is not None and self._label is not None
 
     def add(
         self,
@@ -60,7 +61,7 @@ class Labels:
                 if rewards:
                     row[: sum(map(len, rewards))] = np.concatenate(rewards)
             count = (after - before).astype(np.int32)
-            self.values = self._write_hidden(states, self.values, stores, jax.device_put(hidden, self._device), count)
+            self.values = self._write_hidden(self.values, stores, jax.device_put(hidden, self._device), count)
 
     def renew_all(self, states: Any, stores: EpisodeStore, n_steps: NDArray[np.int64]) -> None:
         """Label every stored step anew; n steps of each seed have been inserted so far."""
@@ -95,7 +96,7 @@ class Labels:
 
         Each row takes the episodes that start within `horizon` steps, whole: two horizons hold them.
         """
-        assert self._decomposer.label is not None
+        assert self._label is not None
         horizon, capacity = self._horizon, labels.shape[0]
         begin = jnp.maximum(start + jnp.arange(n_rows) * horizon, store.first_live_step)  # [W]
         end = start + (jnp.arange(n_rows) + 1) * horizon
@@ -108,16 +109,32 @@ class Labels:
         number = jnp.where(is_stored, number, jnp.maximum(store.next_step - 1, 0))
         episode = store.episode[number % capacity]
         wanted = is_stored & (store.first_step[episode] >= begin) & (store.first_step[episode] < end)
-        values = self._decomposer.label(state, gather_steps(store, episode, number - store.first_step[episode]))
+        values = self._label(state, gather_steps(store, episode, number - store.first_step[episode]))
         return labels.at[jnp.where(wanted, number % capacity, capacity)].set(values, mode="drop")
 
-    def _write_hidden_of_seed(
-        self, state: Any, labels: Array, store: EpisodeStore, rewards: Array, count: Array
-    ) -> Array:
-        """Store the hidden rewards of the newest steps, in the agent's scale."""
-        capacity = labels.shape[0]
-        index = jnp.arange(rewards.shape[0])
-        place = (store.next_step - count + index) % capacity
-        return labels.at[jnp.where(index < count, place, capacity)].set(
-            rewards / self._decomposer.scale(state), mode="drop"
+
+def exact_label(decomposer: Decomposer) -> Callable[[Any, Steps], Array]:
+    """r̂, and an even share of what an episode's r̂ misses of its return: then they sum to it. Rows as with `label`."""
+    plain = decomposer.label or decomposer.reward
+
+    def label(state: Any, steps: Steps) -> Array:
+        reward = plain(state, steps)  # [T, W]
+        so_far = jnp.cumsum(reward, axis=0)
+        first = jnp.arange(reward.shape[0])[:, None] - steps.time  # of the cell's episode
+        before, end = (
+            jnp.take_along_axis(so_far, jnp.clip(cell, 0, reward.shape[0] - 1), axis=0)
+            for cell in (first - 1, first + steps.length - 1)
         )
+        total = end - jnp.where(first > 0, before, 0.0)
+        missing: Array = (steps.episode_return / decomposer.scale(state) - total) / steps.length
+        return reward + missing
+
+    return label
+
+
+def _write_hidden_of_seed(labels: Array, store: EpisodeStore, rewards: Array, count: Array) -> Array:
+    """Store the hidden rewards of the newest steps, as they are."""
+    capacity = labels.shape[0]
+    index = jnp.arange(rewards.shape[0])
+    place = (store.next_step - count + index) % capacity
+    return labels.at[jnp.where(index < count, place, capacity)].set(rewards, mode="drop")

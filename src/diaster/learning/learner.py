@@ -278,6 +278,8 @@ class Learner:
             def reward_of(number: Array, steps: Steps) -> Array:
                 if label is not None:
                     reward = label[number % label.shape[0]]
+                    if self._decomposer.is_hidden_reward:  # stored as they are: the scale follows the returns
+                        reward = reward / self._decomposer.scale(decomposer_state)
                 else:
                     reward = self._decomposer.reward(decomposer_state, steps)
                 share = self._decomposer.even_share
