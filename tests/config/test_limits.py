@@ -92,7 +92,6 @@ POSITIVE = (
 )
 FRACTIONS = (
     "method.averaging",
-    "method.even_share",
     "agent.discount",
     "agent.target_rate",
     "agent.discrete_entropy",

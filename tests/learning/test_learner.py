@@ -89,27 +89,6 @@ def last_batch(learner: Learner) -> Transition:
 
 
 @pytest.mark.parametrize("has_labels", [False, True])
-def test_a_share_of_the_return_is_spread_evenly_in_an_agents_rewards_and_nowhere_else(has_labels: bool) -> None:
-    def reward(state: Any, steps: Steps) -> jax.Array:
-        return steps.obs[..., 0]
-
-    plain = make_counting(label=reward if has_labels else None, reward=reward)
-    scale = 5.0
-    learner = learner_of(plain._replace(even_share=0.25, scale=lambda state: jnp.full((), scale)))
-    [live] = fill(learner, np.random.default_rng(0), 2, 30)
-    known = steps_by_obs(live)
-    learner.fit_agent(READY, 0, 1)
-    batch = last_batch(learner)
-    for position in range(BATCH):
-        episode, t = known[batch.obs[position].tobytes()]
-        even = episode.episode_return / episode.length / scale
-        assert batch.reward[position] == pytest.approx(0.75 * episode.obs[t, 0] + 0.25 * even, abs=1e-5)
-    model = RewardModel(learner._decomposer, HORIZON)
-    [found] = model.of_episodes(learner.decomposer_state(0), [EvaluationEpisode(live[0], None)])
-    np.testing.assert_allclose(found, scale * live[0].obs[:-1, 0], rtol=1e-5)
-
-
-@pytest.mark.parametrize("has_labels", [False, True])
 def test_rewards_that_are_to_sum_to_the_return_get_an_even_share_of_what_is_missing(has_labels: bool) -> None:
     def reward(state: Any, steps: Steps) -> jax.Array:
         return 0.1 * steps.obs[..., 0] + steps.time + state.updates

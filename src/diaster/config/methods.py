@@ -72,8 +72,6 @@ class DiasterConfig:
     """Of products in the GRU over whole episodes: bfloat16 is faster, rounds more, and needs an NVIDIA GPU."""
     exact_sum: bool = False
     """Add to the agent's rewards an even share of what r̂ misses of their episode's return, so that they sum to it."""
-    even_share: Fraction = 0.0
-    """Share of every return that is spread evenly over its episode in the agent's rewards; r̂ decides about the rest."""
     averaging: Fraction = 0.999
     """How much of the step reward's running average is kept in each update; 0 uses the net as it is (the paper)."""
     reward_source: Literal["step_reward", "difference"] = "step_reward"
@@ -121,8 +119,6 @@ class RrdConfig:
     """Adam's step size."""
     exact_sum: bool = False
     """Add to the agent's rewards an even share of what r̂ misses of their episode's return, so that they sum to it."""
-    even_share: Fraction = 0.0
-    """Share of every return that is spread evenly over its episode in the agent's rewards; r̂ decides about the rest."""
     normalize_inputs: bool = False
     """Normalise observations by their running mean and deviation before they enter the decomposer."""
     return_scale: Positive | Auto = "auto"
@@ -157,8 +153,6 @@ class RdConfig:
     """Adam's step size."""
     exact_sum: bool = False
     """Add to the agent's rewards an even share of what r̂ misses of their episode's return, so that they sum to it."""
-    even_share: Fraction = 0.0
-    """Share of every return that is spread evenly over its episode in the agent's rewards; r̂ decides about the rest."""
     normalize_inputs: bool = False
     """Normalise observations by their running mean and deviation before they enter the decomposer."""
     return_scale: Positive | Auto = "auto"

@@ -44,8 +44,6 @@ class Decomposer(NamedTuple):
     """The steps of an agent's batch, where a method wants others than drawn uniformly."""
     needs_next_obs: bool = False
     """Whether `reward` looks at the next observation."""
-    even_share: float = 0.0
-    """Share of a return that learning spreads evenly over the episode's steps; r̂ decides about the rest."""
     exact_sum: bool = False
     """Whether learning adds to r̂ an even share of what an episode's r̂ misses of its return."""
     is_hidden_reward: bool = False

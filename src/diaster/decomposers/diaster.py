@@ -262,7 +262,6 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
         update,
         label if needs_history else None,
         needs_next_obs=is_based,
-        even_share=config.even_share,
         exact_sum=config.exact_sum,
     )
 

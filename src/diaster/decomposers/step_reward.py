@@ -130,6 +130,5 @@ def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_l
         draw,
         update,
         needs_next_obs=True,
-        even_share=config.even_share,
         exact_sum=config.exact_sum,
     )

@@ -276,17 +276,12 @@ class Learner:
         ) -> tuple[Any, Metrics]:
             # The one place where an agent's rewards come from: a step's label, or r̂ as it is now.
             def reward_of(number: Array, steps: Steps) -> Array:
-                if label is not None:
-                    reward = label[number % label.shape[0]]
-                    if self._decomposer.is_hidden_reward:  # stored as they are: the scale follows the returns
-                        reward = reward / self._decomposer.scale(decomposer_state)
-                else:
-                    reward = self._decomposer.reward(decomposer_state, steps)
-                share = self._decomposer.even_share
-                if share == 0.0:
-                    return reward
-                even: Array = steps.episode_return / steps.length / self._decomposer.scale(decomposer_state)
-                return reward + share * (even - reward)
+                if label is None:
+                    return self._decomposer.reward(decomposer_state, steps)
+                stored: Array = label[number % label.shape[0]]
+                if self._decomposer.is_hidden_reward:  # stored as they are: the scale follows the returns
+                    return stored / self._decomposer.scale(decomposer_state)
+                return stored
 
             def draw_one(index: Array) -> tuple[Transition, Any]:
                 draw_key, noise_key = jax.random.split(stream_key(seed_key, Stream.UPDATE_AGENT, index))
