@@ -110,7 +110,8 @@ def test_curves_come_in_the_order_of_the_papers_tasks_and_of_the_methods(tmp_pat
 def test_the_return_up_to_a_step_is_that_of_the_last_evaluation_before_it(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {0: [1.0, 2.0, 3.0]})
     [curve] = curves_below(tmp_path)
-    assert [curve.until(step).tolist() for step in (100, 250, 300)] == [[1.0], [2.0], [3.0]]
+    assert [curve.final(step).tolist() for step in (100, 250, 300)] == [[1.0], [2.0], [3.0]]
+    assert curve.final().tolist() == [3.0]
 
 
 def test_the_plainest_of_a_series_is_the_one_nearest_to_its_preset(tmp_path: Path) -> None:
@@ -147,3 +148,29 @@ def test_what_a_run_of_xqc_has_resolved_is_no_changed_setting_and_what_dqn_was_g
     assert changed_settings(xqc) == {"agent.size": "small"}
     dqn = build_config(env="CartPole-v1", agent={"name": "dqn", "annealing_updates": 95_000})
     assert changed_settings(dqn) == {"agent.annealing_updates": 95_000}
+
+
+def test_a_final_return_is_the_mean_of_the_last_ten_evaluations_or_of_the_last_quarter(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", {0: [float(n) for n in range(80)], 1: [0.0] * 80})
+    [curve] = curves_in(read_results(tmp_path))
+    assert curve.final().tolist() == [np.mean(range(70, 80)), 0.0]
+    assert curve.final(6000).tolist() == [np.mean(range(50, 60)), 0.0]  # up to a step
+    assert curve.final(1200).tolist() == [np.mean(range(9, 12)), 0.0]  # a quarter of twelve
+    assert curve.final(100).tolist() == [0.0, 0.0]
+
+
+def test_the_area_weighs_an_evaluation_by_the_steps_it_stands_for(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", {0: [1.0, 3.0], 1: [2.0, 2.0]})
+    [curve] = curves_in(read_results(tmp_path))
+    assert curve.area.tolist() == [2.0, 2.0]
+    uneven = curve._replace(steps=np.array([100, 400]))
+    assert uneven.area.tolist() == [2.5, 2.0]
+
+
+def test_untrained_are_the_evaluations_up_to_the_end_of_the_warm_up(tmp_path: Path) -> None:
+    make_run(tmp_path / "run", {0: [1.0, 2.0, 3.0], 1: [4.0, 5.0, 6.0]}, warmup_steps=200)
+    [curve] = curves_in(read_results(tmp_path))
+    assert sorted(curve.untrained) == [1.0, 2.0, 4.0, 5.0]
+    make_run(tmp_path / "later" / "run", {0: [1.0, 2.0, 3.0]}, warmup_steps=99)
+    [curve] = curves_in(read_results(tmp_path / "later"))
+    assert len(curve.untrained) == 0

@@ -21,7 +21,25 @@ def test_scores_are_final_returns_in_units_of_the_mean_of_dense(tmp_path: Path) 
     found = summarise(read_results(tmp_path))
     scores = {series[0]: [runs.tolist() for runs in of_tasks] for series, of_tasks in found.scores.items()}
     assert scores == {"diaster": [[0.5, 2.0]], "dense": [[0.8, 1.2]]}
+    assert texts(tmp_path) == ["Toy-v0: no evaluation before learning began; fractions are of the whole return"]
+
+
+def test_what_an_untrained_policy_has_is_taken_off_before_fractions_are_taken(tmp_path: Path) -> None:
+    # Untrained policies have 900 in the mean; dense gains 200 in the mean.
+    make_run(tmp_path / "dense", {0: [900.0, 1000.0], 1: [920.0, 1200.0]}, method="dense", warmup_steps=100)
+    make_run(tmp_path / "diaster", {0: [880.0, 1000.0], 1: [900.0, 1100.0]}, warmup_steps=100)
+    found = summarise(read_results(tmp_path))
+    assert [scores[0].tolist() for scores in found.scores.values()] == [[0.5, 1.0], [0.5, 1.5]]
     assert found.notes == []
+
+
+def test_a_task_where_dense_has_not_come_beyond_the_untrained_policy_is_left_out(tmp_path: Path) -> None:
+    for env, top in (("A-v0", 1000.0), ("B-v0", 700.0)):
+        for method in ("dense", "diaster"):
+            made = {0: [900.0, top]}
+            make_run(tmp_path / f"{env}-{method}", made, env=env, method=method, warmup_steps=100)
+    assert [task.env for task in summarise(read_results(tmp_path)).tasks] == ["A-v0"]
+    assert "B-v0: left out, the return of dense is not above that of an untrained policy" in texts(tmp_path)
 
 
 def test_runs_of_unequal_length_are_compared_at_the_last_step_that_all_have(tmp_path: Path) -> None:

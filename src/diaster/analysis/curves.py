@@ -33,6 +33,7 @@ NO_MATTER: dict[str, Any] = {
 }
 UNRESOLVED = ("horizon", "warmup_steps", "imports")  # written as numbers where the settings had `auto`
 OF_LENGTH = "agent.annealing_updates"  # likewise, with xqc; with dqn it is a setting like any other
+FINAL = 10  # evaluations that a final return is the mean of
 Series = tuple[str, str, str]  # method, preset and agent: what a legend tells apart
 
 
@@ -85,9 +86,25 @@ class Curve(NamedTuple):
             return np.zeros(len(self.returns))
         return np.asarray(self.returns.std(axis=1, ddof=1) / np.sqrt(n_seeds), np.float64)
 
-    def until(self, step: int) -> NDArray[np.float64]:
-        """The return of each seed at the last evaluation up to a step.  # [S]"""
-        return np.asarray(self.returns[np.searchsorted(self.steps, step, side="right") - 1], np.float64)
+    def final(self, step: int | None = None) -> NDArray[np.float64]:
+        """The return of each seed in the end, or at a step: the mean of the last evaluations up to there.  # [S]
+
+        One evaluation of a few episodes is noise. Of ten, the curve has moved little; of few evaluations, a quarter.
+        """
+        n = len(self.steps) if step is None else int(np.searchsorted(self.steps, step, side="right"))
+        return np.asarray(self.returns[n - max(1, min(FINAL, n // 4)) : n].mean(axis=0), np.float64)
+
+    @property
+    def area(self) -> NDArray[np.float64]:
+        """The mean of each seed's whole curve, evaluations weighed by the steps they stand for.  # [S]"""
+        return np.asarray(np.average(self.returns, axis=0, weights=np.diff(self.steps, prepend=0)), np.float64)
+
+    @property
+    def untrained(self) -> NDArray[np.float64]:
+        """Returns of policies that have not learnt yet; empty if none was evaluated so early."""
+        warmup = self.config.warmup_steps
+        is_early = self.steps <= (warmup if isinstance(warmup, int) else 0)
+        return np.asarray(self.returns[is_early].ravel(), np.float64)
 
 
 def curves_in(results: Results) -> list[Curve]:

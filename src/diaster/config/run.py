@@ -85,7 +85,7 @@ class RunConfig:
     seeds: Seeds = (0,)
     """How many seeds (5 means 0 to 4) or which (3,7,11); they train together."""
     preset: str = "default"
-    """A named set of settings: default, or paper (to the letter)."""
+    """A named set of settings: default, or paper (to the letter, but one decomposer update for fifty of the policy)."""
     horizon: Annotated[int, at_least(1), at_most(10_000_000)] | Auto = "auto"
     """Longest episode; auto is 1000 for the paper's tasks, else the environment's own limit."""
     warmup_steps: Count | Auto = "auto"

@@ -29,7 +29,7 @@ PAPER_TASKS: dict[str, PaperTask] = {
 PRESETS = ("default", "paper")
 PRESET_HELP = {
     "default": "one setting for all tasks; for diaster: cumulative head, sampled segments, variance penalty",
-    "paper": "a method to the letter of its paper, evaluated every 1000 steps as in ours",
+    "paper": "a method to the letter of its paper, evaluated every 1000 steps as in ours; diaster updates seldom",
 }
 
 

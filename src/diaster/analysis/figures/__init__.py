@@ -36,7 +36,7 @@ FIGURES = {
     "cut-points": Drawing("learning curves for numbers of cut points, each head", draw_cut_points),
     "step-reward": Drawing("learning curves with and without the step reward", draw_step_reward),
     "credit": Drawing("one episode: rewards over time, learnt and true (needs recordings)", draw_credit),
-    "summary": Drawing("final returns as fractions of dense's, over all tasks", draw_summary),
+    "summary": Drawing("gains in return as fractions of dense's, over all tasks", draw_summary),
 }
 
 

@@ -1,4 +1,4 @@
-"""All tasks in one: final returns as fractions of `dense`, with intervals, profiles and probabilities."""
+"""All tasks in one: gains in return as fractions of those of `dense`, with intervals, profiles and probabilities."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOST_SUBSETS = 1000  # of tasks to compare methods on; real results need far few
 
 
 class Summary(NamedTuple):
-    """Final returns in units of the mean final return of `dense`, for methods that have all tasks."""
+    """Final returns between those of untrained policies, 0, and of `dense`, 1, for methods that have all tasks."""
 
     tasks: list[TaskKey]
     scores: dict[Series, list[NDArray[np.float64]]]
@@ -64,18 +64,21 @@ def summarise(results: Results) -> Summary:
         last = min(int(curve.steps[-1]) for curve in kept)
         if last < max(int(curve.steps[-1]) for curve in kept):
             notes.append(Note(task.title, f"compared at {steps_text(float(last))} steps, the last that all have"))
-        unit = float(reference.until(last).mean())
+        early = np.concatenate([curve.untrained for curve in kept])
+        zero = float(early.mean()) if len(early) else 0.0
+        if not len(early):
+            notes.append(Note(task.title, "no evaluation before learning began; fractions are of the whole return"))
+        unit = float(reference.final(last).mean()) - zero
         if unit <= 0:
-            notes.append(
-                Note(task.title, "left out, the return of dense is not above 0 and there is no fraction of it")
-            )
+            above = "that of an untrained policy" if len(early) else "0"
+            notes.append(Note(task.title, f"left out, the return of dense is not above {above}"))
             continue
         stated = panel_notes(kept, [labels[curve.series] for curve in kept])
         notes += [note for note in stated if not note.text.startswith("ends at")]  # all are measured at one step
-        scores[task] = {curve.series: curve.until(last) / unit for curve in kept}
+        scores[task] = {curve.series: (curve.final(last) - zero) / unit for curve in kept}
     if not scores:
         raise DiasterError(
-            f"no task in '{results.path}' has runs of dense (with a return above 0) together with others; "
+            f"no task in '{results.path}' has runs of dense (above untrained ones) together with others; "
             "train it with --method dense, the unit of every fraction."
         )
     series, tasks = largest_block({one: {t for t in scores if one in scores[t]} for one in labels}, list(scores))
@@ -120,7 +123,7 @@ def draw_summary(results: Results, width: float) -> tuple[Figure, list[str], lis
     means.set_yticks(range(len(series)), [summary.labels[one] for one in series])
     means.invert_yaxis()
     means.set_xlim(left=min(0.0, means.get_xlim()[0]))
-    means.set_xlabel("final return / that of dense")
+    means.set_xlabel("gain in return / that of dense")
     means.set_title("interquartile mean")
     _draw_profiles(profiles, summary, styles)
     _draw_chances(chances, summary, styles)
@@ -133,7 +136,7 @@ def draw_summary(results: Results, width: float) -> tuple[Figure, list[str], lis
     many = "s" * (len(summary.tasks) > 1)
     caption = (
         f"{len(summary.tasks)} task{many} ({names}), {seeds} seed{'s' * (counts[-1] > 1)} each; "
-        "bands are 95 % intervals of a bootstrap stratified by task."
+        "0 is the untrained policy, 1 is dense; bands are 95 % intervals of a bootstrap stratified by task."
     )
     return figure, [caption], summary.notes
 
@@ -156,7 +159,7 @@ def _draw_profiles(axes: Axes, summary: Summary, styles: dict[Series, Style]) ->
         )
         low, high = bootstrap_interval(lambda drawn: performance_profile(drawn, levels), scores, resamples=500)
         axes.fill_between(levels, low, high, color=style.colour, alpha=0.1, linewidth=0)
-    axes.set_xlabel("fraction τ of dense's final return")
+    axes.set_xlabel("fraction τ of dense's gain")
     axes.set_ylabel("share of runs above τ")
     axes.set_ylim(0, 1.02)
     axes.set_title("performance profile")

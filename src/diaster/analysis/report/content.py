@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from diaster import __version__
 from diaster.analysis.curves import (
@@ -66,6 +67,7 @@ class RunEntry(NamedTuple):
     task: str
     name: str
     value: str
+    area: str
     seeds: str
     steps: str
     state: str
@@ -134,11 +136,11 @@ def _name(curve: Curve, labels: Labels) -> str:
     return f"{labels[curve.series]}, {changed}" if changed else labels[curve.series]
 
 
-def _final(curve: Curve) -> str:
-    """The return at the last evaluation: mean ± standard error, both with the digits that the mean needs."""
-    mean = float(curve.mean[-1])
+def _mean_and_error(of_seeds: NDArray[np.float64]) -> str:
+    """Mean ± standard error over seeds, both with the digits that the mean needs."""
+    mean, n = float(of_seeds.mean()), len(of_seeds)
     digits = 0 if abs(mean) >= 100 else 1 if abs(mean) >= 10 else 2
-    values = [mean, float(curve.error[-1])] if len(curve.seeds) > 1 else [mean]
+    values = [mean, float(of_seeds.std(ddof=1)) / n**0.5] if n > 1 else [mean]
     return " ± ".join(f"{value:,.{digits}f}" for value in values).replace("-", "−")
 
 
@@ -147,8 +149,11 @@ def _last_step(curve: Curve) -> str:
 
 
 def _cells(curves: list[Curve], columns: list[Series]) -> list[ReturnEntry | None]:
-    """A row of the table: the last evaluation that all seeds have, for each method."""
-    of_series = {curve.series: ReturnEntry(_final(curve), len(curve.seeds), _last_step(curve)) for curve in curves}
+    """A row of the table: the final return of each method."""
+    of_series = {
+        curve.series: ReturnEntry(_mean_and_error(curve.final()), len(curve.seeds), _last_step(curve))
+        for curve in curves
+    }
     return [of_series.get(series) for series in columns]
 
 
@@ -216,7 +221,8 @@ def _run(curve: Curve, labels: Labels) -> RunEntry:
     return RunEntry(
         task=curve.task.title,
         name=_name(curve, labels),
-        value=_final(curve),
+        value=_mean_and_error(curve.final()),
+        area=_mean_and_error(curve.area),
         seeds=", ".join(map(str, curve.seeds)),
         steps=_last_step(curve),
         state="; ".join(curve.notes) or "complete",
