@@ -30,6 +30,7 @@ from diaster.types import EnvSpec, Episode, EvaluationEpisode
 
 METHODS = {
     "diaster, no base": {"name": "diaster"},
+    "diaster, penalty that fades": {"name": "diaster", "penalty_episodes": 10},
     "diaster, linear base": {"name": "diaster", "base": "linear"},
     "rrd": {"name": "rrd"},
     "rrd, unbiased": {"name": "rrd", "unbiased": True},

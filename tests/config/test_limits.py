@@ -33,6 +33,7 @@ TOO_SMALL: list[tuple[str, float]] = [
     ("method.batch_steps", -1),
     ("method.variance_penalty", -0.1),
     ("method.variance_penalty", NAN),
+    ("method.penalty_episodes", -1),
     ("method.updates", -1),
     ("method.every", 0),
     ("method.relabel_every", 0),

@@ -509,6 +509,27 @@ def test_an_update_on_sampled_segments_sees_one_of_the_grids_of_the_stored_episo
     assert set(nearest) == {0, 1, 2}
 
 
+@pytest.mark.parametrize(("n_episodes", "share"), [(1, 1.0), (4, 1.0), (16, 0.25)])
+def test_a_penalty_that_fades_is_whole_for_some_episodes_and_then_falls_with_their_number(n_episodes, share):
+    decomposer = make(penalty_episodes=4)
+    store = store_of(ONE)._replace(newest=jnp.int32(n_episodes))  # as if others had been stored and dropped before it
+    store = store._replace(
+        **{
+            name: jnp.broadcast_to(getattr(store, name)[:1], getattr(store, name).shape)
+            for name in ("first_row", "first_step", "length", "episode_return", "terminated")
+        }
+    )
+    batch = decomposer.draw(after(decomposer.init(jax.random.key(0), SPEC), ONE), store, jax.random.key(0))
+    assert float(batch.penalty_share) == pytest.approx(share)
+    config, net = DiasterConfig(variance_penalty=2.0), decomposer.init(jax.random.key(1), SPEC).sub_reward
+    whole, none, faded = (
+        float(diaster.sub_trajectory_loss(net, dataclasses.replace(config, variance_penalty=penalty), given)[0])
+        for penalty, given in ((2.0, batch._replace(penalty_share=None)), (0.0, batch), (2.0, batch))
+    )
+    assert whole > none
+    assert faded - none == pytest.approx(share * (whole - none), rel=1e-3)
+
+
 def mean_target(update, state, store):
     """Mean of the step reward's targets, and of their squares, from the losses of two constant step rewards."""
     losses = []

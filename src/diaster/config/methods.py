@@ -66,6 +66,8 @@ class DiasterConfig:
     """Compare the mean per step with R/L, or the sum with R (the paper)."""
     variance_penalty: NotNegative = 0.0625
     """Weight of the variance of an episode's differences; the paper has 0."""
+    penalty_episodes: CountOrNone = 0
+    """Episodes after which that weight falls in proportion to 1/episodes; 0: it stays as it is."""
     learning_rate: Positive = 3e-4
     """Adam's step size for both nets."""
     precision: Literal["float32", "bfloat16"] = "float32"

@@ -14,7 +14,8 @@ Generalisations, each with the paper as its neutral setting (numbers as in docs/
    `final` is the paper's w·h_last + b. In both, the differences inside a segment sum to R̂_sub(segment).
 2. `segments="sampled"`: a few short segments of an episode stand for all of them; their mean per step is
    compared with R/L. Segments of one step are RRD, all segments are the paper with m ≈ L/segment_length cuts.
-3. `variance_penalty`: + λ · Var_t R̂_d over the steps of an episode that were looked at.
+3. `variance_penalty`: + λ · Var_t R̂_d over the steps of an episode that were looked at. With `penalty_episodes` = n it
+   fades as n / episodes: what many returns determine needs no prior.
 4. Inputs are normalised, and returns are divided by a scale taken from those seen so far.
 5. `base="linear"`: a reward that is linear in features of a step, in closed form; nets learn what it leaves.
 6. `averaging`: r̂ is the running average of the net that is fitted. Batches of a few episodes make the fitted net
@@ -90,6 +91,7 @@ class Batch(NamedTuple):
     start: Array  # [T, W] segment starts
     target: Array  # [B] scaled returns, less what the linear base makes of them
     length: Array  # [B]
+    penalty_share: Array | None = None  # [] of the variance penalty, where it fades
 
 
 def reward_differences(net: SubReward, head: str, inputs: Array, start: Array, precision: str = "float32") -> Array:
@@ -133,7 +135,8 @@ def sub_trajectory_loss(net: SubReward, config: DiasterConfig, batch: Batch) -> 
     if config.loss == "sum":
         error = error * batch.length
     variance = sum_by_episode(difference**2, rows) / looked_at - mean**2
-    per_episode = error**2 + config.variance_penalty * variance
+    share = 1.0 if batch.penalty_share is None else batch.penalty_share
+    per_episode = error**2 + config.variance_penalty * share * variance
     n_counted = jnp.maximum(rows.counted.sum(), 1)
     return jnp.where(rows.counted, per_episode, 0.0).sum() / n_counted, jax.lax.stop_gradient(target)
 
@@ -203,7 +206,10 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
             start = cuts[rows.episode, rows.step]
         steps = gather_steps(store, episode[rows.episode], rows.step)
         target = returns_for_net(state.base, store, episode, key) / scale(state)
-        return Batch(inputs_of(state, steps), rows, start, target, length)
+        share = None
+        if config.penalty_episodes:
+            share = jnp.minimum(1.0, config.penalty_episodes / jnp.maximum(store.newest, 1))
+        return Batch(inputs_of(state, steps), rows, start, target, length, share)
 
     def corrected(difference: Array, batch: Batch) -> Array:
         """Deviation of the published code: R̂_sub(τ_{0:L}) is replaced by R, so that the targets sum to R."""
