@@ -98,7 +98,7 @@ class Run:
     def step_reward(self, obs: Any, action: Any, next_obs: Any = None, seed: int | None = None) -> NDArray[np.float64]:
         """r̂ in the environment's units, for one step or a batch; actions as the environment takes them.
 
-        `next_obs` is needed where the method looks at what a step led to (rrd, rd).
+        `next_obs` is needed where the method looks at what a step led to: rrd, rd, and any with a linear base.
         """
         if not self._reward_model.has_step_reward:
             raise DiasterError(

@@ -68,3 +68,9 @@ def test_a_value_at_the_limit_is_not_beyond_it():
     # To rounding: a value of r + γz that is the last atom on paper may lie a little above.
     assert project_row([0.5, 0, 0, 0, 0.5], 0.0, 1.0 + 1e-7)[1] == 0.0
     assert project_row([0.5, 0, 0, 0, 0.5], -0.01, 1.0)[1] == pytest.approx(0.5)
+
+
+def test_infinite_rewards_are_beyond_the_atoms_and_lost_numbers_stay_lost():
+    assert project_row(SOME, np.inf, 0.9)[0].tolist() == [0.0, 0.0, 0.0, 0.0, 1.0]
+    assert project_row(SOME, -np.inf, 0.9) == (pytest.approx([1.0, 0.0, 0.0, 0.0, 0.0]), pytest.approx(1.0))
+    assert np.isnan(project_row(SOME, np.nan, 0.9)[0]).any()

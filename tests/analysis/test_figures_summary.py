@@ -50,6 +50,14 @@ def test_runs_of_unequal_length_are_compared_at_the_last_step_that_all_have(tmp_
     assert "Toy-v0: compared at 200 steps, the last that all have" in texts(tmp_path)
 
 
+def test_a_run_without_an_evaluation_up_to_the_step_of_comparison_is_left_out(tmp_path: Path) -> None:
+    for method, every in (("dense", 100), ("diaster", 100), ("rrd", 500)):
+        make_run(tmp_path / method, {0: [2.0, 4.0]}, every, method=method)
+    found = summarise(read_results(tmp_path))
+    assert [series[0] for series in found.scores] == ["diaster", "dense"]
+    assert "Toy-v0: rrd left out, it has no evaluation so early" in texts(tmp_path)
+
+
 def test_tasks_without_dense_or_with_nothing_to_be_a_fraction_of_are_left_out(tmp_path: Path) -> None:
     for env, top in (("A-v0", 4.0), ("B-v0", -4.0)):
         make_run(tmp_path / f"{env}-dense", {0: [top]}, env=env, method="dense")

@@ -87,21 +87,23 @@ def test_rewards_of_an_episode_sum_to_its_return_in_the_environments_units(make,
 # --- the upper reference --------------------------------------------------------------------------------------
 
 
-def dense_learner(return_scale: float) -> Learner:
+def dense_learner(return_scale: float | str) -> Learner:
     decomposer = make_dense(DenseConfig(return_scale=return_scale), HORIZON)
     agent = make_sac(SacConfig(hidden=4, batch_size=4))
     return Learner(decomposer, agent, SPEC, range(2), 20, 4, jax.devices("cpu")[0])
 
 
-def test_dense_stores_the_hidden_rewards_as_they_are_also_after_the_ring_has_wrapped():
-    random, learner = np.random.default_rng(0), dense_learner(4.0)
+@pytest.mark.parametrize("return_scale", [4.0, "auto"])
+def test_dense_stores_hidden_rewards_scaled_by_a_number_or_as_they_are_also_after_the_ring_has_wrapped(return_scale):
+    random, learner = np.random.default_rng(0), dense_learner(return_scale)
+    divided_by = np.float32(1.0 if return_scale == "auto" else return_scale)
     for _ in range(8):
         hidden = [[random.normal(size=length).astype(np.float32) for length in (3, 1)] for _ in range(2)]
         learner.store_episodes([[episode_of(len(r), float(r.sum()), r) for r in of_seed] for of_seed in hidden])
         for seed in range(2):
             end = int(learner.store.next_step[seed])
             labels = np.asarray(learner.labels.values)[seed][np.arange(end - 4, end) % 20]
-            np.testing.assert_array_equal(labels, np.concatenate(hidden[seed]))
+            np.testing.assert_array_equal(labels, np.concatenate(hidden[seed]) / divided_by)
     assert end > 20
 
 

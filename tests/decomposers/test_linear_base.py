@@ -52,7 +52,7 @@ def lengths(n: int, seed: int = 1):
 @jit
 def grown(base, moments, block, net_reward):
     moments = add_rows(moments, block)
-    return add_episodes(*base, block, moments, net_reward), moments
+    return add_episodes(*base, block, moments, net_reward, True), moments
 
 
 def block_of(episodes, n_rows: int = 1024):
@@ -148,7 +148,7 @@ def test_only_the_last_episodes_count(monkeypatch):
     for episodes in (early, late[:7], late[7:]):  # the last one has more than there is room for
         block = block_of(episodes)
         moments = add_rows(moments, block)
-        base = add_episodes(*base, block, moments, jnp.zeros(1024))
+        base = add_episodes(*base, block, moments, jnp.zeros(1024), True)
     np.testing.assert_allclose(np.sort(base[1].length), np.sort([e.length for e in late[-16:]]))
     [other] = random_episodes([50], seed=9)
     truth = true_reward(other.obs, other.action)
@@ -161,16 +161,19 @@ def test_a_net_counts_as_far_as_it_says_of_new_episodes_what_the_weights_leave()
     before = [episode._replace(episode_return=0.0) for episode in random_episodes(np.full(3, 6))]
     for says, share in ((5.0, 1.0), (10.0, 0.5), (2.0, 1.0), (-5.0, 0.0)):
         base = fitted(before, constant, net=lambda steps, says=says: jnp.full(steps.time.shape, says))
-        seen = base[1]
-        # Of the first group the net is wrong, and that is forgotten a little with each later episode.
-        wrong = (
-            says**2 * (1.0 - linear_base.FORGETTING**3) / (1.0 - linear_base.FORGETTING) * linear_base.FORGETTING**12
-        )
-        right = says**2 * (1.0 - linear_base.FORGETTING**12) / (1.0 - linear_base.FORGETTING)
-        assert float(seen.power) == pytest.approx(wrong + right, rel=1e-4)
-        expected = np.clip(right * 5.0 / says / (wrong + right), 0.0, 1.0)
-        assert float(base[0].net_share) == pytest.approx(expected, rel=1e-4)
-        assert abs(expected - share) <= 0.2
+        # The first group is not counted: no weights had been fitted that could have left anything.
+        power = says**2 * (1.0 - linear_base.FORGETTING**12) / (1.0 - linear_base.FORGETTING)
+        assert float(base[1].power) == pytest.approx(power, rel=1e-4)
+        assert float(base[0].net_share) == pytest.approx(share, rel=1e-4)
+
+
+def test_a_net_that_has_not_learnt_yet_is_not_judged_and_counts_in_full():
+    block = block_of(random_episodes(np.full(12, 6)))
+    base, moments = init_linear_base(jax.random.key(0), spec_of()), init_moments(OBS)
+    for _ in range(2):
+        moments = add_rows(moments, block)
+        base = add_episodes(*base, block, moments, jnp.full(1024, 3.0), has_learnt=False)
+    assert float(base[1].power) == 0.0 and float(base[0].net_share) == 1.0
 
 
 @pytest.mark.parametrize("n_steps", [1, 5, 128, 200])

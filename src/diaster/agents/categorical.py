@@ -38,8 +38,9 @@ def project(mass: Array, offset: Array, slope: float, limit: float) -> Projected
     centre, per_unit = count // 2, count // 2 / limit
     # Places are counted in atoms, from the first. A row moves by whole atoms, in one gather. What is left of its way
     # takes mass to near neighbours, the same for all rows. (A scatter on a GPU adds up in another order each time.)
-    whole = jnp.round(offset * per_unit)
-    near = centre + (offset * per_unit - whole)[:, None] + slope * (atoms - centre)
+    way_of_row = jnp.clip(offset * per_unit, -2.0 * count, 2.0 * count)  # infinite ones end beyond the atoms as well
+    whole = jnp.round(way_of_row)
+    near = centre + (way_of_row - whole)[:, None] + slope * (atoms - centre)
     place = near + whole[:, None]
     is_below, is_above = place <= 0, place >= count - 1
     inside = jnp.where(is_below | is_above, 0.0, mass)
@@ -51,6 +52,7 @@ def project(mass: Array, offset: Array, slope: float, limit: float) -> Projected
         moved += jnp.pad(share, ((0, 0), (pad + way, pad - way)))
     source = jnp.clip(pad + atoms - whole[:, None], 0, moved.shape[1] - 1).astype(int)
     projected = jnp.take_along_axis(moved, source, axis=1, mode="promise_in_bounds")
+    projected = jnp.where(jnp.isnan(offset)[:, None], jnp.nan, projected)  # no place: what has diverged is to show
     below, above = (jnp.where(is_out, mass, 0.0).sum(axis=1) for is_out in (is_below, is_above))
     is_beyond = (place < -1e-3) | (place > count - 1 + 1e-3)
     return Projected(projected.at[:, 0].add(below).at[:, -1].add(above), jnp.where(is_beyond, mass, 0.0).sum(axis=1))

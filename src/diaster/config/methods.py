@@ -165,7 +165,7 @@ class RdConfig:
     """Updates per `every` environment steps."""
     every: Count = 1000
     """See updates."""
-    relabel_every: Count = 1000
+    relabel_every: Count = 100
     """With exact_sum: stored rewards are renewed before they are this many updates old."""
 
     def cost(self, horizon: int) -> UpdateCost:
@@ -262,7 +262,7 @@ class DenseConfig:
     name: MethodName = "dense"
     """How returns are decomposed: 'diaster list methods' shows all there are."""
     return_scale: Positive | Auto = "auto"
-    """Rewards are divided by this, as those of every method are; 1 takes them as they are."""
+    """Rewards are divided by this; auto is the scale of other methods, 1 takes them as they are."""
     updates: ClassVar[int] = 0
     every: ClassVar[int] = 1
 

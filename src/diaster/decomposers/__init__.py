@@ -48,6 +48,8 @@ class Decomposer(NamedTuple):
     """Whether learning adds to r̂ an even share of what an episode's r̂ misses of its return."""
     is_hidden_reward: bool = False
     """Whether the rewards are the hidden ones: the upper reference, `dense`."""
+    is_scaled_when_drawn: bool = False
+    """Whether these are stored as they are, because their scale follows the returns; with a fixed one they are not."""
 
 
 def make_decomposer(settings: MethodConfig, horizon: int) -> Decomposer:

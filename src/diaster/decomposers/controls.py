@@ -40,7 +40,7 @@ def make_dense(config: DenseConfig, horizon: int) -> Decomposer:
 
     dense = _scaled_return(reward, config.return_scale)._replace(is_hidden_reward=True)
     if config.return_scale == "auto":
-        return dense
+        return dense._replace(is_scaled_when_drawn=True)
     # A number needs nothing of the returns, and runs of earlier versions have kept nothing.
     return dense._replace(init=lambda key, spec: (), ingest=lambda state, store, block: state, saved=())
 

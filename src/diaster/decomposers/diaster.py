@@ -8,7 +8,7 @@ A recurrent net R̂_sub assigns a reward to any part of an episode so that the p
 its differences R̂_d(t) = R̂_sub(τ_{0:t+1}) − R̂_sub(τ_{0:t}), R̂_sub(∅) = 0, are what each step added, and r̂(s, a)
 is their regression on the single step (eq. 14).
 
-Generalisations, each with the paper as its neutral setting (numbers as in docs/methods/diaster.md):
+Generalisations, each with the paper as its neutral setting:
 
 1. `head="cumulative"`: R̂_sub(segment) = Σ_t f(h_t), so that no running total has to live in a bounded state.
    `final` is the paper's w·h_last + b. In both, the differences inside a segment sum to R̂_sub(segment).
@@ -179,7 +179,7 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
         if state.base is None or state.base_means is None:
             return state
         by_net = net_reward(state, steps_of_block(block)[0]) * scale(state)
-        base, base_means = add_episodes(state.base, state.base_means, block, state.moments, by_net)
+        base, base_means = add_episodes(state.base, state.base_means, block, state.moments, by_net, state.updates > 0)
         return state._replace(base=base, base_means=base_means)
 
     def scale(state: DiasterState) -> Array:

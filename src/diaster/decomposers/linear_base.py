@@ -45,7 +45,7 @@ class LinearReward(NamedTuple):
     deviation: Array  # [F]
     weight: Array  # [F] of features with deviation 1
     constant: Array  # [] the reward at the centre
-    net_share: Array  # [] how much of a net's reward is added, 0 to 1
+    net_share: Array  # [] how much of a net's reward is added, 0 to 1; all of it before it could be judged
     projection: Array | None  # [F', F] where there are many features
 
 
@@ -70,7 +70,7 @@ def init_linear_base(key: Array, spec: EnvSpec) -> tuple[LinearReward, EpisodeMe
         deviation=jnp.ones(n),
         weight=jnp.zeros(n),
         constant=jnp.zeros(()),
-        net_share=jnp.zeros(()),
+        net_share=jnp.ones(()),
         projection=jax.random.normal(key, (n_raw, n)) * n**-0.5 if n_raw > MOST_FEATURES else None,
     )
     means = EpisodeMeans(
@@ -112,7 +112,7 @@ def returns_for_net(base: LinearReward | None, store: EpisodeStore, episode: Arr
     returns, length = store.episode_return[episode], store.length[episode]
     if base is None:
         return returns
-    phase = jax.random.uniform(jax.random.fold_in(key, 1), (*episode.shape, 1))
+    phase = jax.random.uniform(jax.random.fold_in(key, 2), (*episode.shape, 1))
     time = jnp.floor((jnp.arange(LOOKED_AT) + phase) * length[..., None] / LOOKED_AT).astype(int)
     steps = gather_steps(store, episode[..., None], jnp.minimum(time, length[..., None] - 1))
     return returns - length * linear_reward(base, steps).mean(axis=-1)
@@ -136,19 +136,31 @@ def steps_of_block(block: EpisodeBlock) -> tuple[Steps, Array]:
 
 def episode_means(block: EpisodeBlock, values: Array, is_step: Array) -> Array:
     """Means over the steps of each episode of a block. values  # [R, …]; returns  # [E, …]"""
-    # A product and not a scatter: on a GPU a scatter adds in no fixed order.
-    n = jnp.asarray(block.length).shape[0]
-    share = jax.nn.one_hot(jnp.where(is_step, block.row_episode, n), n, axis=0) / jnp.maximum(block.length, 1)[:, None]
-    return jnp.matmul(share, values, precision=EXACT)
+    # Differences of sums so far, and not a scatter: on a GPU a scatter adds in no fixed order. With the mean taken off,
+    # the sums keep their digits.
+    is_step = is_step.reshape(-1, *[1] * (values.ndim - 1))
+    mean = jnp.where(is_step, values, 0.0).sum(axis=0) / jnp.maximum(is_step.sum(), 1)
+    so_far = jnp.cumsum(jnp.where(is_step, values - mean, 0.0), axis=0)
+    so_far = jnp.concatenate([jnp.zeros_like(so_far[:1]), so_far])
+    length = jnp.asarray(block.length)
+    n_rows = jnp.where(length > 0, length + 1, 0)
+    first = jnp.cumsum(n_rows) - n_rows  # rows of episodes lie end to end
+    total = so_far[first + length] - so_far[first]
+    return mean + total / jnp.maximum(length, 1).reshape(-1, *[1] * (values.ndim - 1))
 
 
 def add_episodes(
-    reward: LinearReward, seen: EpisodeMeans, block: EpisodeBlock, moments: Moments, net_reward: Array
+    reward: LinearReward,
+    seen: EpisodeMeans,
+    block: EpisodeBlock,
+    moments: Moments,
+    net_reward: Array,
+    has_learnt: Array | bool,
 ) -> tuple[LinearReward, EpisodeMeans]:
     """Take in a block's episodes, and fit anew.
 
     moments are those of all observations so far, these included. net_reward  # [R] is that of the block's rows, in the
-    environment's units, by a net that has not learnt from them.
+    environment's units, by a net that has not learnt from them, and that is judged by it once it `has_learnt` at all.
     """
     steps, is_step = steps_of_block(block)
     means = episode_means(block, features_of(reward, steps), is_step)  # [E, F]
@@ -156,7 +168,8 @@ def add_episodes(
     is_episode = length > 0
     rate = jnp.asarray(block.episode_return) / jnp.maximum(length, 1.0)
     left = rate - _predicted(reward, means)
-    seen = _with_net_judged(seen, left, episode_means(block, net_reward, is_step), is_episode)
+    is_judged = is_episode & has_learnt & (seen.episodes > 0)
+    seen = _with_net_judged(seen, left, episode_means(block, net_reward, is_step), is_judged)
     order, n_new = jnp.cumsum(is_episode) - 1, is_episode.sum()
     is_kept = is_episode & (order >= n_new - MOST_EPISODES)
     place = jnp.where(is_kept, (seen.episodes + order) % MOST_EPISODES, MOST_EPISODES)  # beyond the end: dropped
@@ -174,11 +187,11 @@ def _predicted(reward: LinearReward, features: Array) -> Array:
     return jnp.matmul(scaled, reward.weight, precision=EXACT) + reward.constant
 
 
-def _with_net_judged(seen: EpisodeMeans, left: Array, net: Array, is_episode: Array) -> EpisodeMeans:
+def _with_net_judged(seen: EpisodeMeans, left: Array, net: Array, is_judged: Array) -> EpisodeMeans:
     """With new episodes: what w leaves of each, and what the net says of it.  # [E]"""
-    later = is_episode.sum() - jnp.cumsum(is_episode)
-    weight = jnp.where(is_episode, FORGETTING**later, 0.0)
-    kept = FORGETTING ** is_episode.sum()
+    later = is_judged.sum() - jnp.cumsum(is_judged)
+    weight = jnp.where(is_judged, FORGETTING**later, 0.0)
+    kept = FORGETTING ** is_judged.sum()
     return seen._replace(
         agreement=kept * seen.agreement + (weight * left * net).sum(),
         power=kept * seen.power + (weight * net**2).sum(),
@@ -199,7 +212,7 @@ def _fitted(reward: LinearReward, seen: EpisodeMeans, deviation: Array) -> tuple
     """w by ridge regression, with the strength that leave-one-out finds best."""
     share = seen.length / jnp.maximum(seen.length.sum(), 1.0)  # [N] weights of episodes, adding up to 1
     n = jnp.maximum((seen.length > 0).sum(), 1)
-    centre, constant = share @ seen.features, share @ seen.rate
+    centre, constant = (jnp.matmul(share, part, precision=EXACT) for part in (seen.features, seen.rate))
     root = jnp.sqrt(share * n)
     x = root[:, None] * (seen.features - centre) / deviation  # [N, F]
     y = root * (seen.rate - constant)  # [N]
@@ -225,6 +238,6 @@ def _fitted(reward: LinearReward, seen: EpisodeMeans, deviation: Array) -> tuple
         deviation=deviation,
         weight=jnp.where(pays, weights[best], 0.0),
         constant=constant,
-        net_share=jnp.clip(seen.agreement / jnp.maximum(seen.power, 1e-12), 0.0, 1.0),
+        net_share=jnp.where(seen.power > 0.0, jnp.clip(seen.agreement / seen.power, 0.0, 1.0), 1.0),
     )
     return fitted, seen._replace(explained=explained)

@@ -3,7 +3,7 @@
 An LSTM reads an episode of L steps and predicts its return after each of them, g_t from (s_0, a_0) … (s_t, a_t), and
 before the first one, g_{−1}, from nothing:
 
-    (g_last − R)² + λ · mean_t (g_t − R)²
+    (g_last − R)² + λ · mean_t (g_t − R)²,    t = −1 … L − 1
 
 What a step changed in the prediction is its reward. What the changes do not add up to is spread evenly, so that the
 rewards of an episode sum to its return whatever the net has learnt:

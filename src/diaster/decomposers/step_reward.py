@@ -87,7 +87,9 @@ def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_l
         if state.base is None or state.base_means is None:
             return state
         by_net = net_reward(state, steps_of_block(block)[0]) * scale(state)
-        base, base_means = add_episodes(state.base, state.base_means, block, state.moments, by_net)
+        base, base_means = add_episodes(
+            state.base, state.base_means, block, state.moments, by_net, state.optimizer[0].count > 0
+        )
         return state._replace(base=base, base_means=base_means)
 
     def scale(state: StepRewardState) -> Array:

@@ -34,7 +34,7 @@ class Labels:
             self.values = jax.device_put(jnp.zeros((n_seeds, capacity)), device)
         self.age = 0  # updates of the decomposer since all were renewed
         self._renew = jax.jit(self._renew_seeds, static_argnums=4, donate_argnums=2)
-        self._write_hidden = jax.jit(each_seed(_write_hidden_of_seed), donate_argnums=0)
+        self._write_hidden = jax.jit(each_seed(self._write_hidden_of_seed), donate_argnums=1)
 
     @property
     def are_learnt(self) -> bool:
@@ -61,7 +61,7 @@ class Labels:
                 if rewards:
                     row[: sum(map(len, rewards))] = np.concatenate(rewards)
             count = (after - before).astype(np.int32)
-            self.values = self._write_hidden(self.values, stores, jax.device_put(hidden, self._device), count)
+            self.values = self._write_hidden(states, self.values, stores, jax.device_put(hidden, self._device), count)
 
     def renew_all(self, states: Any, stores: EpisodeStore, n_steps: NDArray[np.int64]) -> None:
         """Label every stored step anew; n steps of each seed have been inserted so far."""
@@ -112,6 +112,17 @@ class Labels:
         values = self._label(state, gather_steps(store, episode, number - store.first_step[episode]))
         return labels.at[jnp.where(wanted, number % capacity, capacity)].set(values, mode="drop")
 
+    def _write_hidden_of_seed(
+        self, state: Any, labels: Array, store: EpisodeStore, rewards: Array, count: Array
+    ) -> Array:
+        """Store the hidden rewards of the newest steps."""
+        capacity = labels.shape[0]
+        index = jnp.arange(rewards.shape[0])
+        place = (store.next_step - count + index) % capacity
+        if not self._decomposer.is_scaled_when_drawn:
+            rewards = rewards / self._decomposer.scale(state)
+        return labels.at[jnp.where(index < count, place, capacity)].set(rewards, mode="drop")
+
 
 def exact_label(decomposer: Decomposer) -> Callable[[Any, Steps], Array]:
     """r̂, and an even share of what an episode's r̂ misses of its return: then they sum to it. Rows as with `label`."""
@@ -130,11 +141,3 @@ def exact_label(decomposer: Decomposer) -> Callable[[Any, Steps], Array]:
         return reward + missing
 
     return label
-
-
-def _write_hidden_of_seed(labels: Array, store: EpisodeStore, rewards: Array, count: Array) -> Array:
-    """Store the hidden rewards of the newest steps, as they are."""
-    capacity = labels.shape[0]
-    index = jnp.arange(rewards.shape[0])
-    place = (store.next_step - count + index) % capacity
-    return labels.at[jnp.where(index < count, place, capacity)].set(rewards, mode="drop")

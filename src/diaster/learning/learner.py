@@ -61,7 +61,8 @@ class Learner:
         batch_size: int,
         device: jax.Device,
     ) -> None:
-        assert decomposer.sample is None or decomposer.label is None, "labels belong to steps of the store"
+        has_labels = decomposer.label is not None or decomposer.exact_sum
+        assert decomposer.sample is None or not has_labels, "labels belong to steps of the store"
         self._decomposer, self._agent, self._spec = decomposer, agent, spec
         self._batch_size, self._device = batch_size, device
         self._working_form = None if device.platform == "cpu" else agent.working_form
@@ -279,7 +280,7 @@ class Learner:
                 if label is None:
                     return self._decomposer.reward(decomposer_state, steps)
                 stored: Array = label[number % label.shape[0]]
-                if self._decomposer.is_hidden_reward:  # stored as they are: the scale follows the returns
+                if self._decomposer.is_scaled_when_drawn:
                     return stored / self._decomposer.scale(decomposer_state)
                 return stored
 

@@ -64,6 +64,11 @@ def summarise(results: Results) -> Summary:
         last = min(int(curve.steps[-1]) for curve in kept)
         if last < max(int(curve.steps[-1]) for curve in kept):
             notes.append(Note(task.title, f"compared at {steps_text(float(last))} steps, the last that all have"))
+        late = [curve for curve in kept if curve.steps[0] > last]
+        notes += [Note(task.title, f"{labels[one.series]} left out, it has no evaluation so early") for one in late]
+        kept = [curve for curve in kept if curve.steps[0] <= last]
+        if reference.steps[0] > last:
+            continue
         early = np.concatenate([curve.untrained for curve in kept])
         zero = float(early.mean()) if len(early) else 0.0
         if not len(early):
