@@ -75,7 +75,7 @@ def test_settings_of_strange_values_are_refused_or_give_a_run_that_is_loaded_or_
     assert len(every) > 500
     variants = sampled(every)
     is_read = which_are_read(run, CONFIG, variants, read_config)
-    assert 0.03 * len(is_read) < sum(is_read) < 0.4 * len(is_read)
+    assert 0 < sum(is_read) < 0.4 * len(is_read)  # of all there are, one in twenty is a setting one can have
     for content in (content for content, is_good in zip(variants, is_read, strict=True) if is_good):
         (run / CONFIG).write_bytes(content)
         with contextlib.suppress(DiasterError):

@@ -148,6 +148,7 @@ def test_no_label_that_is_learnt_from_is_older_than_the_configured_number_of_upd
         assert len(ages) == 2 * 18  # the warm-up ends with the second of twenty chunks, and has no updates of the agent
         assert min(age.min() for age in ages) >= 0
         assert max(age.max() for age in ages) == oldest <= relabel_every
+        assert max(age.max() for age in ages[:2]) == 0, "an agent begins with labels of the net as it is"
 
 
 def test_progress_has_a_row_per_seed_and_evaluation_and_ends_at_the_last_step(trained: Trained) -> None:

@@ -148,7 +148,9 @@ class Trainer:
             n_updates = min(share, due - tally.decomposer_updates)
             self._add_metrics(self._learner.fit_decomposer(ready, tally.decomposer_updates, n_updates))
             tally.decomposer_updates += n_updates
-        self._learner.renew_labels(getattr(config.method, "relabel_every", 0))
+        # Those of the warm-up are of a net that had learnt nothing: the agent does not begin with them.
+        oldest = getattr(config.method, "relabel_every", 0) if tally.agent_updates else 0
+        self._learner.renew_labels(oldest)
         due = updates_due(config.agent, chunk.end - warmup(config))
         if due > tally.agent_updates:
             self._add_metrics(self._learner.fit_agent(ready, tally.agent_updates, due - tally.agent_updates))
