@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
+from itertools import chain
 
 import jax
 import numpy as np
 
+from diaster.actors.acting import HostPolicy
 from diaster.actors.collector import Collector
 from diaster.actors.rollout import Handling
 from diaster.agents import make_agent
 from diaster.analysis.diagnostics import diagnose
 from diaster.config import RunConfig, build_config
-from diaster.decomposers import make_decomposer
+from diaster.decomposers import Decomposer, make_decomposer
 from diaster.envs.making import make_env
 from diaster.learning.learner import Learner
-from diaster.replay.store import Steps
+from diaster.learning.reward_model import RewardModel
 from diaster.training.resolve import resolve
 from diaster.training.schedule import updates_due
 from diaster.types import EnvSpec, Episode, EvaluationEpisode
@@ -39,16 +42,15 @@ METHODS = {
 CHUNK = 200
 
 
-def collect(spec: EnvSpec, agent_acting: object, seed: int, n_steps: int) -> list[list[Episode]]:
+def collect(spec: EnvSpec, policy: HostPolicy, seed: int, n_steps: int) -> list[list[Episode]]:
     """The episodes that end in each chunk of uniformly random actions, with their hidden rewards."""
-    maker = lambda: make_env(spec.id, spec.horizon)  # noqa: E731
-    collector = Collector(maker, spec, agent_acting, seed, Handling(keep_hidden=True))  # type: ignore[arg-type]
+    collector = Collector(partial(make_env, spec.id, spec.horizon), spec, policy, seed, Handling(keep_hidden=True))
     chunks = [collector.collect(None, number, CHUNK) for number in range(n_steps // CHUNK)]
     collector.close()
     return chunks
 
 
-def fit(config: RunConfig, spec: EnvSpec, chunks: Sequence[Sequence[Episode]], seed: int) -> tuple[Learner, object]:
+def fit(config: RunConfig, spec: EnvSpec, chunks: Sequence[Sequence[Episode]], seed: int) -> tuple[Learner, Decomposer]:
     """A learner that has made the updates of a run on these episodes."""
     decomposer = make_decomposer(config.method, spec.horizon)
     capacity = CHUNK * len(chunks) + 10 * spec.horizon
@@ -65,19 +67,11 @@ def fit(config: RunConfig, spec: EnvSpec, chunks: Sequence[Sequence[Episode]], s
     return learner, decomposer
 
 
-def judge(learner: Learner, decomposer: object, episodes: Sequence[Episode]) -> tuple[float, float, float]:
+def judge(learner: Learner, decomposer: Decomposer, horizon: int, episodes: Sequence[Episode]) -> list[float]:
     """Within-episode correlation, slope and R² of sums."""
-    state, rewards, items = learner.decomposer_state(0), [], []
-    for episode in episodes:
-        time = np.arange(episode.length)
-        length, total = np.full(episode.length, episode.length), np.full(episode.length, episode.episode_return)
-        is_end = (time == episode.length - 1) & episode.terminated
-        steps = Steps(episode.obs[:-1], episode.action, episode.obs[1:], is_end, time, length, total)
-        r_hat = decomposer.reward(state, steps) * decomposer.scale(state)  # type: ignore[attr-defined]
-        rewards.append(np.asarray(r_hat, np.float64))
-        items.append(EvaluationEpisode(episode, episode.hidden_reward))
-    found = diagnose(items, rewards)
-    return found.within_correlation, found.reward_slope, found.fit_r2
+    items = [EvaluationEpisode(episode, episode.hidden_reward) for episode in episodes]
+    found = diagnose(items, RewardModel(decomposer, horizon).of_episodes(learner.decomposer_state(0), items))
+    return [found.within_correlation, found.reward_slope, found.fit_r2]
 
 
 def main() -> None:
@@ -95,7 +89,7 @@ def main() -> None:
         for name in arguments.methods:
             config, _ = resolve(build_config(env=env, steps=300_000, method=METHODS[name]))
             found = [
-                judge(*fit(config, spec, data[seed], seed), [e for chunk in data[seed + 1] for e in chunk])
+                judge(*fit(config, spec, data[seed], seed), spec.horizon, list(chain.from_iterable(data[seed + 1])))
                 for seed in range(arguments.seeds)
             ]
             cells = (", ".join(f"{value:.2f}" for value in column) for column in zip(*found, strict=True))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gpu_programs import lower_for_a_gpu
 from jax import jit
 
 from diaster.errors import DiasterError
@@ -103,12 +103,7 @@ def test_they_can_be_lowered_for_a_gpu_where_there_is_none():
     args = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), example(0))
     function = jax.vmap(with_gradients(kernels(COARSE._replace(interpret=False))))
     traced = jit(lambda cell, inputs, start, weight: function(cell, inputs, start > 0, weight)).trace(*args)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of JAX 0.11: Triton's place in Pallas is to end some day
-        try:
-            traced.lower(lowering_platforms=("cuda",))
-        except RuntimeError as error:
-            pytest.skip(f"this JAX does not compile for a GPU without one: {error}")
+    lower_for_a_gpu(traced)
 
 
 # Where they are used

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gpu_programs import lower_for_a_gpu
 from jax import jit
 
 from diaster.nn import normed, normed_kernels
@@ -71,12 +71,7 @@ def test_with_inputs_of_16_bits_all_is_computed_with_32_and_rounded_in_the_end()
 
 def test_they_can_be_lowered_for_a_gpu_where_there_is_none():
     traced = jit(with_gradients(partial(by_kernels, Kernels(columns=16)))).trace(*example("bfloat16"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of JAX 0.11: Triton's place in Pallas is to end some day
-        try:
-            traced.lower(lowering_platforms=("cuda",))
-        except RuntimeError as error:
-            pytest.skip(f"this JAX does not compile for a GPU without one: {error}")
+    lower_for_a_gpu(traced)
 
 
 class Gpu:

@@ -36,12 +36,11 @@ from diaster.decomposers import Decomposer, Metrics
 from diaster.decomposers.linear_base import (
     EpisodeMeans,
     LinearReward,
-    add_episodes,
     base_metrics,
     init_linear_base,
     linear_and_net,
     returns_for_net,
-    steps_of_block,
+    with_base_fitted,
 )
 from diaster.decomposers.statistics import (
     Moments,
@@ -153,11 +152,16 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
     sampled = config.segments == "sampled"
     n_cuts = 1 if config.n_cuts == "auto" else config.n_cuts
     is_based = config.base == "linear"
+    if is_based and config.reward_source == "difference":
+        raise DiasterError(
+            "method.base=linear goes with rewards of single steps, and method.reward_source=difference has none; "
+            "use --method.base none or --method.reward-source step_reward."
+        )
     n_rows = max(1, (config.batch_steps or config.batch_episodes * horizon) // horizon)
 
     def init(key: Array, spec: EnvSpec) -> DiasterState:
         cell_key, head_key, step_key = jax.random.split(key, 3)
-        base, base_means = init_linear_base(step_key, spec) if is_based else (None, None)
+        base, base_means = init_linear_base(jax.random.fold_in(key, 3), spec) if is_based else (None, None)
         n_in, hidden = spec.obs_dim + spec.action_dim, config.hidden
         sub_reward = SubReward(gru_init(cell_key, n_in, hidden), linear_init(head_key, hidden, 1, hidden**-0.5))
         step_reward = mlp_init(step_key, (n_in, hidden, hidden, 1))
@@ -176,11 +180,7 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
 
     def ingest(state: DiasterState, store: EpisodeStore, block: EpisodeBlock) -> DiasterState:
         state = state._replace(moments=add_rows(state.moments, block), rate=add_returns(state.rate, block))
-        if state.base is None or state.base_means is None:
-            return state
-        by_net = net_reward(state, steps_of_block(block)[0]) * scale(state)
-        base, base_means = add_episodes(state.base, state.base_means, block, state.moments, by_net, state.updates > 0)
-        return state._replace(base=base, base_means=base_means)
+        return with_base_fitted(state, block, lambda steps: net_reward(state, steps) * scale(state), state.updates > 0)
 
     def scale(state: DiasterState) -> Array:
         return return_scale(config.return_scale, state.rate)
@@ -250,11 +250,6 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
         start = steps.time % config.segment_length == 0 if sampled else steps.time == 0
         return reward_differences(state.sub_reward, config.head, inputs_of(state, steps), start)
 
-    if is_based and config.reward_source == "difference":
-        raise DiasterError(
-            "method.base=linear goes with rewards of single steps, and method.reward_source=difference has none; "
-            "use --method.base none or --method.reward-source step_reward."
-        )
     nets = ("sub_reward", "step_reward", "mean_step_reward", "updates", "moments", "rate")
     saved = (*nets, *(["base"] if is_based else []))
     needs_history = config.reward_source == "difference"

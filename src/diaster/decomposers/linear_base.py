@@ -16,7 +16,8 @@ where nets need hundreds; what w cannot say is left to a net.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +37,8 @@ ACTION_DEVIATION = 0.5  # of actions in [−1, 1], roughly, and of their squares
 FORGETTING = 0.98  # per episode, of how well a net adds to w
 LOOKED_AT = 128  # steps of an episode that stand for its mean
 EXACT = jax.lax.Precision.HIGHEST  # a GPU would keep 11 bits of the factors
+
+State = TypeVar("State", bound=Any)  # of a method: with `base`, `base_means` and `moments`
 
 
 class LinearReward(NamedTuple):
@@ -116,6 +119,21 @@ def returns_for_net(base: LinearReward | None, store: EpisodeStore, episode: Arr
     time = jnp.floor((jnp.arange(LOOKED_AT) + phase) * length[..., None] / LOOKED_AT).astype(int)
     steps = gather_steps(store, episode[..., None], jnp.minimum(time, length[..., None] - 1))
     return returns - length * linear_reward(base, steps).mean(axis=-1)
+
+
+def with_base_fitted(
+    state: State, block: EpisodeBlock, net_reward: Callable[[Steps], Array], has_learnt: Array
+) -> State:
+    """A method's state that has taken in a block's episodes; one without a base as it is.
+
+    net_reward is the net's alone, in the environment's units; moments of the state have these episodes already.
+    """
+    if state.base is None:
+        return state
+    by_net = net_reward(steps_of_block(block)[0])
+    base, means = add_episodes(state.base, state.base_means, block, state.moments, by_net, has_learnt)
+    fitted: State = state._replace(base=base, base_means=means)
+    return fitted
 
 
 def base_metrics(base: LinearReward | None, means: EpisodeMeans | None) -> Metrics:

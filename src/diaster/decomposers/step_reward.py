@@ -19,12 +19,11 @@ from diaster.decomposers import Decomposer, Metrics
 from diaster.decomposers.linear_base import (
     EpisodeMeans,
     LinearReward,
-    add_episodes,
     base_metrics,
     init_linear_base,
     linear_and_net,
     returns_for_net,
-    steps_of_block,
+    with_base_fitted,
 )
 from diaster.decomposers.statistics import (
     Moments,
@@ -78,19 +77,14 @@ def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_l
     def init(key: Array, spec: EnvSpec) -> StepRewardState:
         n_in = 2 * spec.obs_dim + spec.action_dim
         step_reward = mlp_init(key, (n_in, config.hidden, config.hidden, 1))
-        base, base_means = init_linear_base(key, spec) if is_based else (None, None)
+        base, base_means = init_linear_base(jax.random.fold_in(key, 3), spec) if is_based else (None, None)
         moments = init_moments(spec.obs_dim)
         return StepRewardState(step_reward, optimizer.init(step_reward), moments, init_rate(), base, base_means)
 
     def ingest(state: StepRewardState, store: EpisodeStore, block: EpisodeBlock) -> StepRewardState:
         state = state._replace(moments=add_rows(state.moments, block), rate=add_returns(state.rate, block))
-        if state.base is None or state.base_means is None:
-            return state
-        by_net = net_reward(state, steps_of_block(block)[0]) * scale(state)
-        base, base_means = add_episodes(
-            state.base, state.base_means, block, state.moments, by_net, state.optimizer[0].count > 0
-        )
-        return state._replace(base=base, base_means=base_means)
+        has_learnt = state.optimizer[0].count > 0
+        return with_base_fitted(state, block, lambda steps: net_reward(state, steps) * scale(state), has_learnt)
 
     def scale(state: StepRewardState) -> Array:
         return return_scale(config.return_scale, state.rate)
