@@ -15,7 +15,7 @@ ROOMS: dict[str, set[str]] = {
     "types": set(),
     "config": set(),
     "nn": set(),
-    "replay": {"config"},
+    "replay": {"config", "nn"},
     "envs": {"config"},
     "actors": {"envs"},
     "decomposers": {"config", "nn", "replay"},
@@ -23,7 +23,23 @@ ROOMS: dict[str, set[str]] = {
     "learning": {"config", "nn", "replay", "decomposers", "agents", "actors"},
     "rundir": {"config"},
     "analysis": {"config", "rundir"},
-    "run": {"config", "nn", "decomposers", "agents", "learning", "envs", "actors", "rundir", "analysis"},
+    "policy": {"actors", "rundir"},
+    "media": {"config", "envs", "actors", "rundir", "analysis"},
+    "run": {
+        "config",
+        "nn",
+        "decomposers",
+        "agents",
+        "learning",
+        "envs",
+        "actors",
+        "rundir",
+        "analysis",
+        "policy",
+        "media",
+    },
+    "decomposed": {"config", "replay", "decomposers", "learning", "envs", "analysis"},
+    "sb3": {"config", "decomposed"},
     "training": {
         "config",
         "nn",
@@ -37,8 +53,8 @@ ROOMS: dict[str, set[str]] = {
         "analysis",
         "run",
     },
-    "media": {"config", "envs", "actors", "rundir", "analysis", "run"},
-    "sweep": {"config", "replay", "learning", "envs", "rundir", "training", "media"},
+    "offline": {"config", "nn", "replay", "decomposers", "learning", "rundir", "analysis"},
+    "sweep": {"config", "replay", "learning", "envs", "rundir", "run", "training", "media"},
 }
 ROOMS["cli"] = set(ROOMS)  # what a person types leads everywhere
 JAX = {"jax", "jaxlib", "optax"}
@@ -46,6 +62,7 @@ WITHOUT = {  # what must not be imported in a room, not even inside a function
     "config": JAX | {"gymnasium", "matplotlib"},
     "envs": JAX | {"matplotlib"},
     "actors": JAX | {"matplotlib"},
+    "policy": JAX | {"matplotlib"},
     "rundir": JAX | {"gymnasium", "matplotlib"},
     "analysis": JAX | {"gymnasium", "mujoco"},
 }

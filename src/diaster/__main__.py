@@ -14,7 +14,7 @@ def main() -> int:
     except KeyboardInterrupt:  # in the first milliseconds
         os.write(2, b"diaster: interrupted.\n")
         os._exit(130)
-    return command_line()
+    return command_line(owns_process=True)
 
 
 if __name__ == "__main__":

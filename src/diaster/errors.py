@@ -7,6 +7,7 @@ import difflib
 import errno
 import os
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
 
 LONGEST_SENTENCE = 2000  # it may quote a file of any length
@@ -35,6 +36,29 @@ def shortened(name: str, most: int = LONGEST_SHOWN) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
+def traceback_of(error: BaseException) -> str:
+    """Where an error came from, with the errors that led to it and what other processes noted on them."""
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:
+        chain.append(link)
+        link.__suppress_context__ = False  # what `from None` hides
+        link = link.__cause__ or link.__context__
+    return "".join(traceback.format_exception(error))
+
+
+def with_traceback(error: BaseException) -> BaseException:
+    """An error that goes to another process, where its traceback would be lost."""
+    error.add_note(f"in the process that the environment was in:\n{traceback_of(error)}")
+    return error
+
+
+def one_line(error: BaseException) -> str:
+    """What an exception says, as part of a sentence."""
+    text = " ".join(str(error).split()).rstrip(".")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 class EnvironmentFault(DiasterError):  # noqa: N818 - the error is the environment's
     """An environment raised, died, hung or returned no finite number. The run can drop the episode and continue."""
 
@@ -49,8 +73,8 @@ def refusing_shortage() -> Iterator[None]:
         why = f" ({said[:200]})" if said else ""
         if isinstance(error, MemoryError) or any(sign in str(error) for sign in OUT_OF_MEMORY):
             raise DiasterError(
-                f"there is too little memory{why}; free some, or use fewer seeds, a smaller --replay.capacity or "
-                "--agent.batch-size, or a larger machine."
+                f"there is too little memory{why}; free some, or use a larger machine; training takes less with fewer "
+                "seeds, a smaller --replay.capacity or --agent.batch-size."
             ) from error
         # A stream that does not block has other words for the same number.
         is_refused = isinstance(error, OSError) and error.strerror in REFUSED

@@ -13,7 +13,8 @@ from gymnasium import spaces
 from diaster.actors.acting import TANH_GAUSSIAN
 from diaster.actors.collector import Collector
 from diaster.actors.rollout import Rollout
-from diaster.envs.making import EpisodicReward, describe_env
+from diaster.envs.delayed import DelayedReward
+from diaster.envs.making import describe_env
 from diaster.errors import EnvironmentFault
 from diaster.signals import Interruption
 from diaster.types import Episode
@@ -47,7 +48,7 @@ class InPlace(gym.Env[Any, Any]):
 
 def made(dtype: Any = np.float32, is_dict: bool = False) -> Any:
     env: Any = InPlace(dtype, is_dict)
-    return EpisodicReward(gym.wrappers.FlattenObservation(env) if is_dict else env)
+    return DelayedReward(gym.wrappers.FlattenObservation(env) if is_dict else env)
 
 
 def spec_of(env: Any) -> Any:
@@ -94,7 +95,7 @@ class Ends(InPlace):
 
 
 def outcome(env: Any) -> Episode | None:
-    rollout = Rollout(lambda: EpisodicReward(env), spec_of(made()), "a test's")
+    rollout = Rollout(lambda: DelayedReward(env), spec_of(made()), "a test's")
     rollout.reset(0)
     rollout.step(np.zeros(2, np.float32))
     return rollout.step(np.zeros(2, np.float32))[1]

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 import toy_envs
-from toy_specs import spec_of
+from toy_specs import spec_of, toy_source
 
 from diaster.actors.acting import CATEGORICAL, EPSILON_GREEDY, NOISY_TANH, TANH_GAUSSIAN, HostPolicy
 from diaster.actors.collector import Share
@@ -24,11 +25,11 @@ from diaster.actors.placement import (
 from diaster.actors.rollout import ORDINARY, Handling
 from diaster.actors.workers import WorkerFleet
 from diaster.envs import processes
+from diaster.envs.source import EnvSource, gym_spec
 from diaster.errors import DiasterError
 from diaster.types import EnvSpec
 
 SEEDS = (0, 5, 9)
-IMPORTS = ("toy_envs",)
 
 
 def answer(fleet: Fleet, *requests: Request) -> list:
@@ -55,7 +56,7 @@ def collected(collectors: Collectors, *chunks: tuple[Any, int, int]) -> list:
 def fleet_of(
     spec: EnvSpec, policy: HostPolicy = TANH_GAUSSIAN, seeds: Sequence[int] = SEEDS, handling: Handling = ORDINARY
 ) -> FleetSpec:
-    return FleetSpec(spec, policy, seeds, [Share()] * len(seeds), handling, IMPORTS)
+    return FleetSpec(toy_source(spec.id), spec, policy, seeds, [Share()] * len(seeds), handling)
 
 
 def flat(value: object) -> object:
@@ -67,7 +68,7 @@ def flat(value: object) -> object:
 
 def error_of(env_id: str, workers: int) -> str:
     with pytest.raises(DiasterError) as caught:
-        place = Placement(spec_of(env_id), TANH_GAUSSIAN, SEEDS, IMPORTS, workers)
+        place = Placement(toy_source(env_id), spec_of(env_id), TANH_GAUSSIAN, SEEDS, workers)
         collected(make_collectors(place), ([None] * 3, 0, 40))
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -109,7 +110,7 @@ def test_every_other_policy_gives_the_same_bytes_in_a_worker(
 
 @pytest.mark.parametrize("keep_hidden", [False, True])
 def test_hidden_rewards_leave_the_environments_only_where_they_are_asked_for(keep_hidden: bool) -> None:
-    place = Placement(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, handling=Handling(keep_hidden))
+    place = Placement(toy_source("Toy-v0"), spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, handling=Handling(keep_hidden))
     [here], [there] = (
         collected(make_collectors(place._replace(workers=workers)), ([None] * 3, 0, 25)) for workers in (0, 2)
     )
@@ -122,7 +123,7 @@ def test_hidden_rewards_leave_the_environments_only_where_they_are_asked_for(kee
 
 @pytest.mark.parametrize("envs", [1, 2])
 def test_there_are_never_more_workers_than_environments(envs: int) -> None:
-    collectors = make_collectors(Placement(spec_of("Toy-v0"), TANH_GAUSSIAN, (0, 1), IMPORTS, 7), envs)
+    collectors = make_collectors(Placement(toy_source("Toy-v0"), spec_of("Toy-v0"), TANH_GAUSSIAN, (0, 1), 7), envs)
     try:
         assert isinstance(collectors._fleet, WorkerFleet)
         assert len(collectors._fleet._processes) == 2 * envs
@@ -131,7 +132,7 @@ def test_there_are_never_more_workers_than_environments(envs: int) -> None:
 
 
 def test_environments_that_share_a_seed_share_its_steps_and_differ(random_parameters: Callable) -> None:
-    place = Placement(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, 0)
+    place = Placement(toy_source("Toy-v0"), spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, 0)
     parameters = [random_parameters(3, 4, seed) for seed in SEEDS]
     chunks = [([None] * 3, 0, 31), (parameters, 1, 30), (parameters, 2, 32)]
     alone, shared = (collected(make_collectors(place, envs), *chunks) for envs in (1, 3))
@@ -147,7 +148,7 @@ def test_environments_that_share_a_seed_share_its_steps_and_differ(random_parame
 
 
 def test_environments_that_share_a_seed_are_restored_to_where_they_stood() -> None:
-    place = Placement(spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, 0)
+    place = Placement(toy_source("Toy-v0"), spec_of("Toy-v0"), TANH_GAUSSIAN, SEEDS, 0)
     collectors, others = make_collectors(place, 3), make_collectors(place._replace(workers=2), 3)
     try:
         collectors.collect([None] * 3, 0, 46)
@@ -162,7 +163,9 @@ def test_environments_that_share_a_seed_are_restored_to_where_they_stood() -> No
 
 def test_faults_of_environments_that_share_a_seed_are_counted_for_their_seed() -> None:
     handling = Handling(retries=9)
-    collectors = make_collectors(Placement(spec_of("ToyNan-v0"), TANH_GAUSSIAN, (0, 1), IMPORTS, 0, handling), 2)
+    collectors = make_collectors(
+        Placement(toy_source("ToyNan-v0"), spec_of("ToyNan-v0"), TANH_GAUSSIAN, (0, 1), 0, handling), 2
+    )
     try:
         collectors.collect([None] * 2, 0, 13)
         assert [count for count, _ in collectors.faults] == [0, 0]
@@ -222,17 +225,37 @@ def test_a_bad_value_in_a_worker_arrives_as_the_same_sentence() -> None:
     assert "seed 0's training step 13" in here
 
 
-def test_an_environment_that_is_registered_by_a_function_is_refused_for_workers() -> None:
-    with pytest.raises(DiasterError, match=r"'ToyFunction-v0' cannot be made in other processes.*--workers 0"):
-        make_collectors(Placement(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, SEEDS, IMPORTS, 2))
+def test_an_environment_that_cannot_be_sent_is_refused_for_workers() -> None:
+    place = Placement(toy_source("ToyUnsendable-v0"), spec_of("ToyUnsendable-v0"), TANH_GAUSSIAN, SEEDS, 2)
+    with pytest.raises(DiasterError, match=r"'ToyUnsendable-v0' cannot be made in other processes.*--workers 0"):
+        make_collectors(place)
+
+
+def test_environments_that_functions_make_are_made_by_workers_too() -> None:
+    twice, spec, returns = 2.0, spec_of("Toy-v0"), []
+
+    def make_twice() -> gym.Env:
+        return gym.wrappers.TransformReward(gym.make("Toy-v0"), lambda reward: twice * reward)
+
+    makers: list[Any] = [toy_envs.Toy, lambda: toy_envs.Toy(), make_twice]
+    for make in (*makers, gym_spec("ToyFunction-v0")):
+        of_workers = []
+        for workers in (0, 2):
+            place = Placement(EnvSource("made", make, imports=("toy_envs",)), spec, TANH_GAUSSIAN, SEEDS, workers)
+            of_workers.append(collected(make_collectors(place), ([None] * 3, 0, 10)))
+        assert flat(of_workers[0]) == flat(of_workers[1])
+        returns.append(of_workers[0][0][0][0].episode_return)
+    assert returns[0] == returns[1] == returns[3]
+    assert returns[2] == pytest.approx(2.0 * returns[0])
 
 
 @pytest.mark.parametrize("workers", [0, "auto"])
-def test_an_environment_that_is_registered_by_a_function_runs_in_this_process(
+def test_an_environment_that_cannot_be_sent_runs_in_this_process(
     workers: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("diaster.actors.placement.os.sched_getaffinity", lambda _: set(range(8)), raising=False)
-    collectors = make_collectors(Placement(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, SEEDS, (), workers))
+    source, spec = toy_source("ToyUnsendable-v0"), spec_of("ToyUnsendable-v0")
+    collectors = make_collectors(Placement(source, spec, TANH_GAUSSIAN, SEEDS, workers))
     assert isinstance(collectors._fleet, LocalFleet)
     [episodes] = collected(collectors, ([None] * 3, 0, 10))
     assert [len(of_seed) for of_seed in episodes] == [1, 1, 1]
@@ -271,7 +294,7 @@ def test_auto_collects_one_environment_here_and_takes_other_processes_on_more_th
 
     monkeypatch.setattr("diaster.actors.placement.WorkerFleet", pretend)
     monkeypatch.setattr("diaster.actors.placement.LocalFleet", lambda *_: taken.append(0))
-    place = Placement(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS, "auto")
+    place = Placement(toy_source("Toy-v0"), spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), "auto")
     make_collectors(place, envs)
     make_evaluators(place, 5)
     assert taken == [workers, evaluators]
@@ -318,7 +341,7 @@ def test_the_episodes_of_an_evaluation_are_dealt_out_evenly(
         made.extend(sum(numbers[first::n_workers]) for first in range(n_workers))
 
     monkeypatch.setattr("diaster.actors.placement.WorkerFleet", pretend)
-    make_evaluators(Placement(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds)), IMPORTS), episodes)
+    make_evaluators(Placement(toy_source("Toy-v0"), spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(seeds))), episodes)
     assert sum(made) == seeds * episodes
     assert min(made) >= 1
     assert max(made) <= 2 * sum(made) / len(made)
@@ -328,7 +351,9 @@ def test_isolated_environments_to_evaluate_in_are_no_more_than_there_are_seeds(m
     monkeypatch.setattr("diaster.actors.placement.available_cores", lambda: 8)
     made: list[int] = []
     monkeypatch.setattr("diaster.actors.placement.WorkerFleet", lambda fleet, *_: made.append(len(fleet.seeds)))
-    place = Placement(spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(8)), IMPORTS, handling=Handling(isolate=True))
+    place = Placement(
+        toy_source("Toy-v0"), spec_of("Toy-v0"), TANH_GAUSSIAN, tuple(range(8)), handling=Handling(isolate=True)
+    )
     make_evaluators(place, 5)
     make_evaluators(place._replace(handling=Handling()), 5)
     assert made == [8, 40]
@@ -356,10 +381,11 @@ def test_workers_have_their_policies_also_where_standard_input_is_closed(python:
         import numpy as np, toy_envs
         from diaster.actors.acting import TANH_GAUSSIAN, HostParameters
         from diaster.envs.making import describe_env, make_env
+        from diaster.envs.source import find_source
         from diaster.actors.placement import Placement, make_collectors
 
         spec = describe_env(make_env("Toy-v0", 10), "Toy-v0", 10)
-        collectors = make_collectors(Placement(spec, TANH_GAUSSIAN, (0, 1), ("toy_envs",), 2))
+        collectors = make_collectors(Placement(find_source("Toy-v0"), spec, TANH_GAUSSIAN, (0, 1), 2))
         policy = HostParameters(((np.ones((3, 4), np.float32), np.zeros(4, np.float32)),), 0.0)
         for chunk in range(4):
             print([len(episodes) for episodes in collectors.collect([policy, policy], chunk, 20)])
@@ -374,7 +400,7 @@ def test_processes_that_collect_give_way_to_the_learner_and_those_that_evaluate_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("diaster.actors.placement.available_cores", lambda: 3)
-    place = Placement(spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), IMPORTS, 1, learns_on_gpu=True)
+    place = Placement(toy_source("Toy-v0"), spec_of("Toy-v0"), TANH_GAUSSIAN, (0,), 1, learns_on_gpu=True)
     users = [make_collectors(place), make_evaluators(place, 5)]
     try:
         levels = [os.getpriority(os.PRIO_PROCESS, 0)]
@@ -428,11 +454,12 @@ def test_a_script_without_a_main_guard_can_use_workers(tmp_path: Path, python: C
         import toy_envs
         from diaster.actors.acting import TANH_GAUSSIAN
         from diaster.envs.making import describe_env, make_env
+        from diaster.envs.source import find_source
         from diaster.actors.placement import Placement, make_collectors
 
         print("once")
         spec = describe_env(make_env("Toy-v0", 10), "Toy-v0", 10)
-        collectors = make_collectors(Placement(spec, TANH_GAUSSIAN, (0, 1), ("toy_envs",), 2))
+        collectors = make_collectors(Placement(find_source("Toy-v0"), spec, TANH_GAUSSIAN, (0, 1), 2))
         print([len(episodes) for episodes in collectors.collect([None, None], 0, 20)])
         collectors.close()
         """

@@ -5,7 +5,14 @@ import pytest
 from made_runs import make_run
 
 from diaster.analysis.curves import Curve
-from diaster.analysis.plots import curve_label, learning_curve, plot_learning_curves, terminal_curve
+from diaster.analysis.plots import (
+    curve_label,
+    curves_of,
+    figure_of,
+    learning_curve,
+    plot_learning_curves,
+    terminal_curve,
+)
 from diaster.config import build_config
 from diaster.errors import DiasterError
 
@@ -45,13 +52,13 @@ def test_a_curve_is_the_mean_over_seeds_with_its_standard_error(tmp_path: Path) 
     np.testing.assert_allclose(curve.error, [np.sqrt(7 / 3), 0.0])
     assert curve.seeds == (1, 3, 8)
     assert curve.returns.tolist() == [[2.0, 1.0, 6.0], [10.0, 10.0, 10.0]]
-    assert curve_label(curve) == "diaster (default), 3 seeds"
+    assert [curve_label(one) for one in curves_of([tmp_path / "run"])] == ["diaster, 3 seeds"]
 
 
 def test_one_seed_has_no_error(tmp_path: Path) -> None:
     curve = learning_curve(make_run(tmp_path / "run", {3: [1.0, 2.0]}, preset="paper"))
     assert (curve.mean.tolist(), curve.error.tolist()) == ([1.0, 2.0], [0.0, 0.0])
-    assert curve_label(curve) == "diaster (paper), 1 seed"
+    assert [curve_label(one) for one in curves_of([tmp_path / "run"])] == ["diaster (paper), 1 seed"]
 
 
 def test_seeds_of_unequal_length_are_cut_to_the_common_part(tmp_path: Path) -> None:
@@ -61,8 +68,66 @@ def test_seeds_of_unequal_length_are_cut_to_the_common_part(tmp_path: Path) -> N
 
 
 def test_a_run_without_an_evaluation_is_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {})
     with pytest.raises(DiasterError, match="has no evaluation yet"):
-        learning_curve(make_run(tmp_path / "run", {}))
+        learning_curve(run)
+    (run / "progress.csv").unlink()  # it is written with the first evaluation
+    with pytest.raises(DiasterError, match="has no evaluation yet"):
+        learning_curve(run)
+
+
+def test_runs_that_differ_have_names_that_tell_them_apart(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / "long", {0: [1.0] * 3}),
+        make_run(tmp_path / "short", {0: [1.0]}),
+        make_run(tmp_path / "other", {0: [1.0]}, method={"hidden": 8}),
+        make_run(tmp_path / "horizon", {0: [1.0]}, method="rrd", horizon=50),
+    ]
+    assert [curve.name for curve in curves_of(runs[:3])] == [
+        "diaster, 300 steps", "diaster, 100 steps", "diaster, hidden = 8",
+    ]  # fmt: skip
+    assert [curve.name for curve in curves_of(runs[2:])] == ["rrd, T = 50", "diaster, T = 1000"]
+    assert len(curves_of([runs[0], runs[0]])) == 1
+
+
+def test_runs_with_the_same_settings_are_named_by_their_folders_and_these_by_their_paths(tmp_path: Path) -> None:
+    a, b, other = (make_run(tmp_path / name, {0: [1.0]}) for name in ("x/a", "x/b", "y/a"))
+    assert [curve.name for curve in curves_of([a, b])] == ["diaster, in a", "diaster, in b"]
+    assert [curve.name for curve in curves_of([a, other])] == [f"diaster, in {a}", f"diaster, in {other}"]
+
+
+# Metrics
+
+
+def test_any_column_of_the_table_can_be_plotted(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {0: [1.0] * 3}, columns={"critic_loss": [float("nan"), 3.0, 2.0]})
+    figure, lines = figure_of(curves_of([run]), "critic_loss")
+    [axes] = figure.axes
+    assert (axes.get_ylabel(), lines) == ("critic_loss", [])
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [np.nan, 3.0, 2.0])
+
+
+def test_what_a_metric_does_not_show_is_told_in_the_picture_and_to_the_caller(tmp_path: Path) -> None:
+    runs = [
+        make_run(tmp_path / "a", {0: [1.0] * 2}, columns={"fit_r2": [-1e10, 0.5]}),
+        make_run(tmp_path / "b", {0: [1.0] * 2}, method="uniform"),
+    ]
+    lines = plot_learning_curves(runs, tmp_path / "fit.png", "fit_r2")
+    assert lines == ["fit_r2 below −1 on Toy-v0: diaster 1 of 2 times (down to −1e+10).", "uniform: no fit_r2."]
+
+
+@pytest.mark.parametrize(("metric", "says"), [("fit", "Did you mean 'fit_r2'?"), ("fit_r2", "there are numbers in ")])
+def test_a_metric_that_is_not_there_is_refused_with_what_is(metric: str, says: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {0: [1.0]})
+    with pytest.raises(DiasterError) as caught:
+        plot_learning_curves([run], tmp_path / "x.png", metric)
+    assert says in str(caught.value) and not (tmp_path / "x.png").exists()
+
+
+def test_every_seed_is_inside_the_axes(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {0: [0.0, 100.0], 1: [0.0, 1.0], 2: [0.0, 1.0]})
+    figure, _ = figure_of(curves_of([run]))
+    assert figure.axes[0].get_ylim()[1] > 100.0
 
 
 # Pictures
@@ -91,7 +156,7 @@ def test_several_runs_of_an_environment_share_a_picture_with_a_label_each(tmp_pa
     one = make_run(tmp_path / "one", {0: [1.0, 2.0]})
     other = make_run(tmp_path / "other", {0: [1.0, 2.0], 1: [2.0, 3.0]}, preset="paper")
     text = svg_text([one, other], tmp_path / "curve.svg")
-    for words in ("diaster (default), 1 seed", "diaster (paper), 2 seeds", "Toy-v0", "environment steps"):
+    for words in ("diaster, 1 seed", "diaster (paper), 2 seeds", "Toy-v0", "environment steps"):
         assert words in text
 
 
@@ -104,8 +169,8 @@ def test_the_upper_reference_is_dashed_and_labelled_as_what_it_is(tmp_path: Path
     together = svg_text([*methods, dense], tmp_path / "together.svg")
     # Its mean, its two seeds and its line in the legend, and no other.
     assert together.count("stroke-dasharray") == 4
-    assert "dense (upper reference: sees the hidden rewards), 2 seeds" in together
-    assert "uniform (default), 2 seeds" in together
+    assert "dense (reference), 2 seeds, sees the hidden rewards" in together
+    assert "uniform, 2 seeds" in together
     assert "learnt from one number per episode" in together
 
 

@@ -19,6 +19,7 @@ from diaster.errors import DiasterError
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>'\"&-v0"
 FOLDER = "<i>runs'\"&"
 VOID = {"meta", "input", "source", "img", "br", "link"}
+NAMES = ["diaster, 200 steps", "diaster, 10 steps", "rrd", "dense (reference)"]
 
 
 class Page(HTMLParser):
@@ -52,11 +53,15 @@ class Page(HTMLParser):
 def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     root = tmp_path_factory.mktemp("page")
     for method in ("diaster", "rrd", "dense"):
-        make_run(root / FOLDER / method, {0: [1.0, 2.0], 1: [2.0, 4.0]}, env="Hopper-v5", method=method)
+        columns = {"fit_r2": [-1e10, 0.5]} if method == "diaster" else {}
+        make_run(
+            root / FOLDER / method, {0: [1.0, 2.0], 1: [2.0, 4.0]}, env="Hopper-v5", method=method, columns=columns
+        )
+    make_run(root / FOLDER / "short", {0: [7.0]}, every=10, env="Hopper-v5")
     make_run(root / FOLDER / "evil", {0: [1.0] * 2000}, every=1, env=EVIL, method="rrd", done=False, steps=9999)
     left_out = write_page(root / FOLDER, root / "report.html")
     assert [line.partition(":")[0] for line in left_out] == [
-        "proxy-reward", "heatmap", "cut-points", "step-reward", "credit",
+        "proxy-reward", "heatmap", "cut-points", "step-reward", "feedback", "credit",
     ]  # fmt: skip
     return (root / "report.html").read_text(encoding="utf-8")
 
@@ -102,22 +107,75 @@ def test_the_name_of_a_folder_is_text_in_the_title_and_in_commands(page: Page) -
     assert sum(shlex.quote(FOLDER)[1:] in text for text in page.texts) >= 2
 
 
-def test_a_method_has_the_colour_that_it_has_in_figures(page: Page) -> None:
+def test_a_method_has_the_colour_that_it_has_in_figures_and_its_curves_shades_of_it(page: Page) -> None:
     style = page.scripts[0]
-    for name, method in METHODS.items():
-        assert f".{name} {{ --c: var(--{name}, {method.colour}); }}" in style
+    looks = [".look0", ".look1", ".look2", ".look3"]
+    for look, method in zip(looks, ("diaster", "diaster", "rrd", "dense"), strict=True):
+        assert f"{look} {{ --c: var(--{method}, {METHODS[method].colour}); }}" in style
+    assert (
+        f".look1 {{ --c: color-mix(in srgb, var(--diaster, {METHODS['diaster'].colour}) 62%, var(--ink)); }}" in style
+    )
 
 
 def data_of(page: Page) -> dict:
-    return json.loads(next(part for part in page.scripts if part.startswith('{"series"')))
+    return json.loads(next(part for part in page.scripts if part.startswith('{"metrics"')))
 
 
 def test_the_data_of_the_curves_are_means_and_standard_errors(page: Page) -> None:
     data = data_of(page)
-    assert [one["name"] for one in data["series"]] == ["diaster", "rrd", "dense (reference)"]
-    [diaster] = [curve for curve in data["tasks"][0]["curves"] if curve["method"] == "diaster"]
-    assert (diaster["steps"], diaster["mean"], diaster["error"]) == ([100, 200], [1.5, 3.0], [0.5, 1.0])
-    assert diaster["plain"] and diaster["seeds"] == 2
+    assert [one["name"] for one in data["kinds"]] == NAMES
+    [diaster] = [curve for curve in data["tasks"][0]["curves"] if curve["kind"] == 0]
+    assert (diaster["steps"], diaster["seeds"], diaster["folders"]) == ([100, 200], 2, "diaster")
+    assert diaster["values"]["return_mean"] == {"mean": [1.5, 3.0], "error": [0.5, 1.0]}
+
+
+def test_the_data_have_the_metrics_with_the_limits_of_their_axes(page: Page) -> None:
+    data = data_of(page)
+    assert [one["name"] for one in data["metrics"]] == ["return_mean", "fit_r2"]
+    assert [(one["low"], one["high"]) for one in data["metrics"]] == [(None, None), (-1.0, 1.0)]
+    [diaster] = [curve for curve in data["tasks"][0]["curves"] if curve["kind"] == 0]
+    assert diaster["values"]["fit_r2"] == {"mean": [-1e10, 0.5], "error": [0.0, 0.0]}
+
+
+def test_a_number_that_is_not_there_is_null(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "a", {0: [1.0, 2.0]}, columns={"fit_r2": [float("nan"), 0.5]})
+    write_page(tmp_path / "runs", tmp_path / "report.html")
+    [task] = data_of(Page((tmp_path / "report.html").read_text(encoding="utf-8")))["tasks"]
+    assert task["curves"][0]["values"]["fit_r2"]["mean"] == [None, 0.5]
+
+
+def test_every_run_of_the_folder_is_on_the_page_with_its_folder(page: Page) -> None:
+    words = "".join(page.texts)
+    assert "5 runs in 5 curves: 4 methods on 2 tasks." not in words and "5 runs in 5 curves: 3 methods" in words
+    assert sum(len(task["curves"]) for task in data_of(page)["tasks"]) == 5
+    cells = [text.strip() for text in page.texts]
+    assert {"diaster", "rrd", "dense", "short", "evil"} <= set(cells)
+    assert {*NAMES} <= set(cells)
+
+
+def test_the_metrics_of_the_last_evaluation_are_in_the_table_of_runs(page: Page) -> None:
+    cells = [text.strip() for text in page.texts if text.strip()]
+    at = max(n for n, text in enumerate(cells) if text == NAMES[0] and cells[n + 1] == "Hopper-v5")
+    row = ["Hopper-v5", "diaster", "complete", "0, 1", "200", "3.00 ± 1.00", "2.25 ± 0.75", "0.5", "–"]
+    assert cells[at + 1 : at + 10] == row
+
+
+def test_a_fit_that_explodes_is_below_minus_one_in_the_table_of_runs(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "a", {0: [1.0]}, columns={"fit_r2": [-1.2e10], "return_gap": [84.1]})
+    write_page(tmp_path / "runs", tmp_path / "page.html")
+    cells = [text.strip() for text in Page((tmp_path / "page.html").read_text()).texts]
+    assert "< −1" in cells and "84.1" in cells
+
+
+def test_runs_can_be_chosen_and_named_and_its_commands_say_so(tmp_path: Path) -> None:
+    for method in ("diaster", "rrd", "rd"):
+        make_run(tmp_path / "runs" / method, {0: [1.0, 2.0]}, method=method)
+    write_page(tmp_path / "runs", tmp_path / "report.html", only=["r*"], labels=["rrd=a b"])
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert [one["name"] for one in data_of(page)["kinds"]] == ["a b", "rd"]
+    words = "".join(page.texts)
+    assert "--only 'r*' --label 'rrd=a b' -o performance.svg" in words
+    assert "1 other run of the folder: not chosen." in words
 
 
 def test_long_curves_are_thinned_and_keep_both_ends(page: Page) -> None:
@@ -129,7 +187,7 @@ def test_long_curves_are_thinned_and_keep_both_ends(page: Page) -> None:
 def test_every_figure_is_there_or_says_why_it_is_not(page: Page) -> None:
     assert [article.get("id") for article in page.all("article")] == list(FIGURES)
     absent = [article.get("id") for article in page.all("article") if article.get("class") == "absent"]
-    assert absent == ["proxy-reward", "heatmap", "cut-points", "step-reward", "credit"]
+    assert absent == ["proxy-reward", "heatmap", "cut-points", "step-reward", "feedback", "credit"]
     assert all(image["alt"] for image in page.all("img"))
 
 

@@ -36,6 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "paper": {"preset": "paper", "method": {"n_cuts": 5, "head": "cumulative"}},
     "numbers": {"method": {"return_scale": 2.5, "variance_penalty": 1e-05}, "agent": {"learning_rate": 1e-4}},
     "others": {"method": {"name": "rrd", "unbiased": True}, "agent": {"name": "td3", "policy_every": 3}},
+    "arguments": {"env_kwargs": {"a": "8x8", "b": "True", "c": [[1, 2], ["x y", "  z"]], "d": {"e": 0.5}, "f": "it's"}},
     "hostile": {"env": "a b; rm -rf $HOME '\"-v0"},
 }
 

@@ -9,12 +9,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import gymnasium as gym
 import pytest
 import toy_envs
 from command_line import Output, run
 
+from diaster.rundir.checkpoint import DIRECTORY
 from diaster.rundir.recordings import ROLLOUTS
-from diaster.rundir.records import CONFIG, DECOMPOSER, DONE, METADATA, POLICY, PROGRESS, read_config
+from diaster.rundir.records import (
+    BEST,
+    CONFIG,
+    DECOMPOSER,
+    DONE,
+    METADATA,
+    NETS,
+    POLICY,
+    PROGRESS,
+    read_config,
+    read_metadata,
+)
 from diaster.rundir.results import read_progress
 from diaster.rundir.trust import SIGNATURE
 
@@ -62,11 +75,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
 
 
 def test_a_run_directory_holds_the_files_that_are_promised_and_no_other(trained: Trained) -> None:
-    expected = {CONFIG, PROGRESS, METADATA, POLICY, DECOMPOSER, DONE, SIGNATURE}
+    expected = {CONFIG, PROGRESS, METADATA, POLICY, BEST, DECOMPOSER, NETS, DIRECTORY, DONE, SIGNATURE}
     assert {item.name for item in trained.path.iterdir()} == expected
     assert expected == {
-        "config.toml", "progress.csv", "metadata.json", "policy.safetensors", "decomposer.safetensors", "DONE",
-        "signature",
+        "config.toml", "progress.csv", "metadata.json", "policy.safetensors", "policy-best.safetensors",
+        "decomposer.safetensors", "nets.safetensors", "checkpoint", "DONE", "signature",
     }  # fmt: skip
 
 
@@ -117,11 +130,12 @@ def test_a_runs_configuration_gives_the_same_bytes_again(trained: Trained) -> No
 
 
 def test_tensorboard_writes_event_files_with_the_numbers(trained: Trained) -> None:
-    [events] = (trained.again / "tensorboard").iterdir()
-    assert "tfevents" in events.name
-    content = events.read_bytes()
-    for name in (b"return_mean/seed3", b"return_mean/seed7", b"fit_r2/seed3"):
-        assert name in content
+    assert {folder.name for folder in (trained.again / "tensorboard").iterdir()} == {"seed-3", "seed-7"}
+    for folder in (trained.again / "tensorboard").iterdir():
+        [events] = folder.iterdir()
+        assert "tfevents" in events.name
+        content = events.read_bytes()
+        assert all(name in content for name in (b"return_mean", b"fit_r2", b"episode_return"))
     assert not (trained.path / "tensorboard").exists()
 
 
@@ -141,6 +155,14 @@ def test_evaluate_prints_a_table_with_a_row_per_seed_and_their_mean(trained: Tra
     assert len(lines[1]) == len(lines[2]) == 11
     assert lines[1][5] == "10.0"  # length
     assert float(lines[3][1]) == pytest.approx((float(lines[1][1]) + float(lines[2][1])) / 2, abs=0.11)
+
+
+def test_evaluate_says_why_columns_are_empty_where_returns_hardly_vary(trained: Trained, empty_cwd: Path) -> None:
+    code, out, err = run("evaluate", trained.path, "--episodes", 1)
+    assert (code, err) == (0, "")
+    rows, remark = out.splitlines()[1:3], out.splitlines()[-1]
+    assert all(row.split()[6] == row.split()[8] == "–" for row in rows)  # fit and gap
+    assert remark.startswith("No fit and no gap where returns hardly vary (± at most 1 % of their root mean square)")
 
 
 def test_evaluate_prints_json_that_every_parser_reads(trained: Trained, empty_cwd: Path) -> None:
@@ -173,13 +195,58 @@ def test_what_evaluate_cannot_do_is_a_sentence(trained: Trained) -> None:
 
 
 def test_evaluate_names_what_is_damaged(trained: Trained, tmp_path: Path) -> None:
-    for item in trained.path.iterdir():
-        (tmp_path / item.name).write_bytes(item.read_bytes())
+    shutil.copytree(trained.path, tmp_path, dirs_exist_ok=True)
     (tmp_path / POLICY).write_bytes(b"garbage")
     code, out, err = run("evaluate", tmp_path)
     assert (code, out) == (2, "")
     assert err.startswith(f"diaster: '{tmp_path / POLICY}' is damaged")
     assert err.count("\n") == 1
+
+
+def test_evaluate_has_a_row_for_each_episode_on_demand(trained: Trained, empty_cwd: Path) -> None:
+    code, out, err = run("evaluate", trained.path, "--episodes", 2, "--per-episode")
+    assert (code, err) == (0, "")
+    head, *lines = [line.split() for line in out.splitlines()]
+    assert head == ["seed", "episode", "return", "length", "reward_sum", "time_limit"]
+    assert [line[:2] for line in lines] == [["3", "0"], ["3", "1"], ["7", "0"], ["7", "1"]]
+    code, out, _ = run("evaluate", trained.path, "--episodes", 2, "--per-episode", "--json", "--seed", 7)
+    rows = json.loads(out)
+    assert code == 0 and [row["seed"] for row in rows] == [7, 7]
+    assert [f"{row['return']:.6g}" for row in rows] == [line[2] for line in lines[2:]]
+
+
+def test_evaluate_takes_the_best_policies_on_demand(trained: Trained, tmp_path: Path) -> None:
+    run_directory = Path(shutil.copytree(trained.path, tmp_path / "run"))
+    shutil.copy(run_directory / POLICY, run_directory / BEST)
+    last, best = (run("evaluate", run_directory, "--json", *more) for more in ([], ["--best"]))
+    assert last.code == 0 and last.out == best.out
+    (run_directory / BEST).unlink()
+    code, out, err = run("evaluate", run_directory, "--best")
+    assert (code, out) == (2, "") and "has no policy-best.safetensors" in err
+
+
+def test_resume_makes_a_complete_run_longer(trained: Trained, tmp_path: Path) -> None:
+    run_directory = Path(shutil.copytree(trained.path, tmp_path / "run"))
+    code, out, err = run("resume", run_directory, "--steps", 300)
+    assert code == 0 and out.startswith("done: "), err
+    assert read_progress(run_directory)["step"].tolist() == [100, 100, 200, 200, 300, 300]
+    code, _, err = run("resume", run_directory, "--steps", 300)
+    assert code == 2 and "steps=300 make it no longer" in err
+
+
+def test_a_run_that_stops_early_says_why(empty_cwd: Path) -> None:
+    code, out, _ = run("train", "Toy-v0", *TINY, "--out", "run", "--evaluation.stop-at", "-1e9")
+    assert code == 0
+    assert out.splitlines()[0].startswith("stopped early: at step 100 the mean return ")
+    assert out.splitlines()[1].startswith("done: run ")
+
+
+def test_a_run_begins_with_the_nets_of_another(trained: Trained, empty_cwd: Path) -> None:
+    code, _, err = run("train", "Toy-v0", *TINY, "--out", "run", "--from", trained.path)
+    assert code == 0, err
+    assert read_metadata(empty_cwd / "run")["from"]["run"] == str(trained.path)
+    code, _, err = run("train", "Toy-v0", *TINY, "--out", "other", "--from", "nowhere")
+    assert code == 2 and "'" + str(empty_cwd / "nowhere") + "' holds no run" in err
 
 
 def test_plot_draws_the_runs_and_says_where(trained: Trained, empty_cwd: Path) -> None:
@@ -193,6 +260,20 @@ def test_plot_has_a_name_for_the_picture_of_its_own(trained: Trained, empty_cwd:
     assert [item.name for item in empty_cwd.iterdir()] == ["curve.png"]
 
 
+def test_plot_draws_any_column_of_the_table(trained: Trained, empty_cwd: Path) -> None:
+    assert run("plot", trained.path, "--metric", "critic_loss").out.startswith("wrote curve.png\n")
+
+
+def test_runs_of_a_folder_are_chosen_and_named(trained: Trained, tmp_path: Path, empty_cwd: Path) -> None:
+    for name in ("a/one", "a/two", "b"):
+        shutil.copytree(trained.path, tmp_path / name)
+    choice = ("--only", "a/one", "b", "--label", "a=first", "b=second", "--only", "a/two")
+    code, out, err = run("figure", "performance", tmp_path, *choice, "-o", "x.svg")
+    assert (code, err) == (0, "") and out.startswith("wrote x.svg\n")
+    code, out, err = run("report", tmp_path, "--only", "a", "--label", "a/*=first")
+    assert (code, err) == (0, "") and "first" in Path("report.html").read_text(encoding="utf-8")
+
+
 def test_a_run_is_recorded_drawn_and_reported(trained: Trained, tmp_path: Path, empty_cwd: Path) -> None:
     path = Path(shutil.copytree(trained.path, tmp_path / "toy"))
     assert run("record", path, "--episodes", 1) == (0, f"recorded: {path / ROLLOUTS}\n", "")
@@ -203,6 +284,39 @@ def test_a_run_is_recorded_drawn_and_reported(trained: Trained, tmp_path: Path, 
     assert (code, err) == (0, "")
     assert out.startswith("wrote report.html\n  proxy-reward: no run in ")
     assert sorted(item.name for item in empty_cwd.iterdir()) == ["credit.png", "report.html"]
+
+
+def test_a_run_whose_module_is_not_in_its_settings_is_read_with_the_flag_that_the_sentence_asks_for(
+    trained: Trained, tmp_path: Path, empty_cwd: Path
+) -> None:
+    """As a run is that a script has trained in an environment of its own."""
+    path = Path(shutil.copytree(trained.path, tmp_path / "toy"))
+    settings = (path / CONFIG).read_text(encoding="utf-8")
+    (path / CONFIG).write_text(settings.replace('["toy_envs"]', "[]").replace("Toy-v0", "Hidden-v0"), encoding="utf-8")
+    (empty_cwd / "hidden_envs.py").write_text(
+        "import gymnasium\ngymnasium.register('Hidden-v0', entry_point='toy_envs:Toy', max_episode_steps=10)\n"
+    )
+    try:
+        for command in (["evaluate", path, "--episodes", 1], ["record", path, "--episodes", 1]):
+            code, _, err = run(*command)
+            assert code == 2 and "unknown environment 'Hidden-v0'" in err and "--import PACKAGE" in err
+            gym.registry.pop("Hidden-v0", None)
+            sys.modules.pop("hidden_envs", None)
+            assert run(*command, "--import", "hidden_envs").code == 0
+            gym.registry.pop("Hidden-v0", None)
+    finally:
+        sys.modules.pop("hidden_envs", None)
+
+
+def test_a_run_that_can_go_on_is_not_said_to_be_none(trained: Trained, tmp_path: Path, empty_cwd: Path) -> None:
+    path = Path(shutil.copytree(trained.path, tmp_path / "toy"))
+    for name in (POLICY, DECOMPOSER, PROGRESS, DONE):
+        (path / name).unlink()
+    for command in ("evaluate", "record", "video"):
+        code, _, err = run(command, path)
+        assert code == 2 and "has no policy yet" in err and f"'diaster resume {path}' goes on with it" in err
+    (path / DONE).touch()  # then something is missing
+    assert "has no policy yet" not in run("evaluate", path).err
 
 
 def test_what_cannot_be_drawn_cannot_be_filmed(trained: Trained, empty_cwd: Path) -> None:

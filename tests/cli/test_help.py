@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import pytest
 from command_line import run
 
 import diaster
@@ -31,6 +32,12 @@ def test_every_command_has_help() -> None:
         assert f"usage: diaster {command}" in out, command
 
 
+def test_no_help_shows_what_a_parser_calls_things() -> None:
+    for command in cli.COMMANDS:
+        out = run(command, "--help").out
+        assert "None}" not in out and "[STR]" not in out, command
+
+
 def test_the_help_of_train_has_the_settings_of_the_method_and_the_agent_that_are_named() -> None:
     flags = {"rrd": "--method.subset", "diaster": "--method.segments", "td3": "--agent.policy-every"}
     for chosen, expected in (
@@ -40,6 +47,18 @@ def test_the_help_of_train_has_the_settings_of_the_method_and_the_agent_that_are
     ):
         out = run("train", *chosen, "--help").out
         assert {name for name, flag in flags.items() if f"{flag} " in out} == expected, chosen
+
+
+@pytest.mark.parametrize(("flag", "known"), [("--method", METHODS), ("--agent", AGENTS)])
+def test_the_help_of_train_has_the_names_of_all_methods_and_agents(flag: str, known: dict[str, object]) -> None:
+    for chosen in [[], ["--method", "rrd", "--agent", "td3"]]:
+        words = "".join(sign for sign in run("train", *chosen, "--help").out if sign not in "│ \n")
+        assert f"{flag}{{{','.join(known)}}}" in words
+
+
+def test_the_help_says_where_evaluations_fall() -> None:
+    words = " ".join(run("train", "--help").out.replace("│", " ").split())
+    assert "each is at the end of its chunk (--chunk-steps)" in words
 
 
 def test_the_version_is_the_packages() -> None:

@@ -27,6 +27,11 @@ WRONG_TOGETHER: list[tuple[dict[str, Any], str]] = [
     ),
     ({"agent": {"batch_size": 300}, "replay": {"capacity": 299}}, "agent.batch_size=300 is larger than"),
     ({"warmup_steps": 100, "steps": 100}, "warmup_steps=100 leaves nothing to learn from in steps=100"),
+    ({"method": "ircr", "known_rewards": True}, "the rewards of the method 'ircr' are relative"),
+    ({"method": {"name": "rudder", "exact_sum": True}}, "of the method 'rudder' sum to their episode's return as they"),
+    ({"method": {"name": "dense", "exact_sum": False}}, "of the method 'dense' sum to their episode's return as they"),
+    ({"method": {"name": "ircr", "exact_sum": True}}, "exact they are those of 'uniform'; use that"),
+    ({"method": {"return_scale": 3.0, "scale_steps": 9}}, "method.return_scale=3 never does; leave one of them out"),
     ({"envs": 201}, "envs=201 are more than the steps they share, chunk_steps=200"),
 ]
 

@@ -81,7 +81,7 @@ def test_the_papers_scale_of_returns_depends_on_the_task_wherever_its_name_stand
 
 
 def flag_of(dotted: str) -> str:
-    renamed = {"imports": "import", "method.name": "method", "agent.name": "agent"}
+    renamed = {"imports": "import", "from_run": "from", "method.name": "method", "agent.name": "agent"}
     return "--" + renamed.get(dotted, dotted).replace("_", "-")
 
 
@@ -100,6 +100,10 @@ VALUES = [
     ("agent.discount", "0.5", 0.5),
     ("replay.capacity", "1234", 1234),
     ("evaluation.held_out", "12", 12),
+    ("evaluation.stop_at", "900", 900.0),
+    ("evaluation.stop_at", "-1.5", -1.5),
+    ("evaluation.stop_at", "never", "never"),
+    ("from_run", "runs/hopper", "runs/hopper"),
 ]
 
 
@@ -159,6 +163,14 @@ def test_a_preset_on_the_command_line_is_that_of_the_chosen_method(parsed: Parse
     assert config.agent.critic_loss == "huber"
 
 
+def test_arguments_of_the_environment_have_flags_of_their_own_names(tmp_path: Path, parsed: Parse) -> None:
+    config = parsed("Toy-v0", "--env-kwargs.map-name", "8x8", "--env-kwargs.wind=0.5", "--steps", "7000")
+    assert config == build_config(env="Toy-v0", steps=7000, env_kwargs={"map_name": "8x8", "wind": 0.5})
+    file = settings_file(tmp_path, 'env = "Toy-v0"\n[env_kwargs]\nwind = 0.1\nrows = [[1], [2]]\n')
+    assert parsed("--config", str(file), "--env-kwargs.wind", "2").env_kwargs == {"wind": 2, "rows": [[1], [2]]}
+    assert parsed("--config", str(file)).env_kwargs == {"wind": 0.1, "rows": [[1], [2]]}
+
+
 def test_several_modules_can_be_imported(parsed: Parse) -> None:
     assert parsed("--import", "a", "--import", "b", "Hopper-v5").imports == ("a", "b")
 
@@ -183,10 +195,13 @@ def help_of(*arguments: str) -> str:
 
 
 def explanations(kind: type) -> dict[str, str]:
-    """The text below each field of a dataclass, from the source."""
+    """The text below each field of a dataclass, from the source, or where the field is inherited from."""
+    inherited = {
+        name: text for base in kind.__bases__ if base is not object for name, text in explanations(base).items()
+    }
     [definition] = ast.parse(inspect.getsource(kind)).body
     assert isinstance(definition, ast.ClassDef)
-    return {
+    return inherited | {
         field.target.id: text.value.value
         for field, text in itertools.pairwise(definition.body)
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
@@ -209,7 +224,8 @@ def explained(config: RunConfig) -> dict[str, str]:
 
 def entries(name: str, text: str) -> list[str]:
     """What a help text has on a setting."""
-    return re.findall(rf"(?<=\s){re.escape(flag_of(name))}[ ,].*?\((?:default: .*?|repeatable)\)", text)
+    flag = "--env-kwargs.NAME" if name == "env_kwargs" else flag_of(name)
+    return re.findall(rf"(?<=\s){re.escape(flag)}[ ,].*?\((?:default: .*?|repeatable)\)", text)
 
 
 def test_every_setting_has_a_line_of_help() -> None:

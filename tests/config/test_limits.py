@@ -18,6 +18,7 @@ TOO_SMALL: list[tuple[str, float]] = [
     ("steps", 0),
     ("steps", -1),
     ("horizon", 0),
+    ("feedback_every", 0),
     ("warmup_steps", 0),
     ("chunk_steps", 0),
     ("envs", 0),
@@ -41,6 +42,12 @@ TOO_SMALL: list[tuple[str, float]] = [
     ("method.auxiliary_weight", -0.1),
     ("method.auxiliary_weight", NAN),
     ("method.elite_episodes", 0),
+    ("method.weight_decay", -0.1),
+    ("method.careful", -0.1),
+    ("method.ensemble", 0),
+    ("method.updates_per_episode", -1),
+    ("method.fewer_after", -1),
+    ("method.scale_steps", -1),
     ("agent.hidden", 0),
     ("agent.actor_hidden", 0),
     ("agent.layers", 0),
@@ -61,9 +68,17 @@ TOO_SMALL: list[tuple[str, float]] = [
     ("evaluation.every", 0),
     ("evaluation.episodes", 0),
     ("evaluation.held_out", 0),
+    ("evaluation.stop_after", -1),
+    ("keep_checkpoint", -1),
+    ("image.side", 7),
+    ("image.frames", 0),
 ]
 ZERO_IS_ALLOWED = {name for name, value in TOO_SMALL if value < 0}
-LEAST = {("xqc", "agent.batch_size"): 2, ("xqc", "agent.atoms"): 3}  # of the others, 0 or 1
+LEAST = {  # of the others, 0 or 1
+    ("xqc", "agent.batch_size"): 2,
+    ("xqc", "agent.atoms"): 3,
+    **{(choice, "image.side"): 8 for choice in CHOICES},
+}
 TOO_LARGE = [
     ("horizon", 10_000_001),
     ("method.hidden", 65_537),
@@ -72,6 +87,8 @@ TOO_LARGE = [
     ("agent.actor_hidden", 65_537),
     ("agent.layers", 65),
     ("agent.atoms", 10_002),
+    ("image.side", 257),
+    ("image.frames", 17),
 ]
 NOT_FINITE = [
     ("method.variance_penalty", INF),
@@ -80,6 +97,8 @@ NOT_FINITE = [
     ("agent.exploration_noise", INF),
     ("agent.target_noise", INF),
     ("agent.target_noise_clip", INF),
+    ("evaluation.stop_at", INF),
+    ("evaluation.stop_at", NAN),
 ]
 POSITIVE = (
     "method.learning_rate",
@@ -93,6 +112,7 @@ POSITIVE = (
 )
 FRACTIONS = (
     "method.averaging",
+    "restart_agent_at",
     "agent.discount",
     "agent.target_rate",
     "agent.discrete_entropy",

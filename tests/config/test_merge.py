@@ -47,6 +47,7 @@ WRONG_TYPES = [
     ("horizon", "soon", "a whole number or 'auto'"),
     ("horizon", False, "a whole number or 'auto'"),
     ("devices", "some", "a whole number or 'all'"),
+    ("feedback_every", "step", "a whole number or 'episode' or 'environment'"),
     ("device", "tpu", "'auto' or 'cpu' or 'gpu'"),
     ("imports", "toy_envs", "a list, each item a text"),
     ("imports", [3], "a text"),

@@ -17,7 +17,7 @@ from jax import jit
 from diaster.config import METHODS, build_config, validate
 from diaster.decomposers import make_decomposer
 from diaster.replay import store as replay
-from diaster.types import EnvSpec, Episode
+from diaster.types import EnvSpec, Episode, Feedback, Spans
 
 OBS, ACTIONS, HORIZON, CAPACITY = 3, 2, 3, 64
 SPEC = EnvSpec("Made-up", OBS, ACTIONS, -np.ones(2, np.float32), np.ones(2, np.float32), (2,), HORIZON)
@@ -33,11 +33,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "method": {"segments": "all", "batch_steps": 4, "n_cuts": 1, "terminal_target": "return"}
     },
     "diaster, a linear base": {"method": {"base": "linear", **SAMPLED}},
+    "diaster, an ensemble": {
+        "method": {"ensemble": 2, "careful": 0.5, "unbiased": True, "next_obs": True, "weight_decay": 1.0, **SAMPLED}
+    },
     "rrd": {"method": {"subset": 2}},
+    "rrd, averaged": {"method": {"subset": 2, "averaging": 0.5, "next_obs": False, "weight_decay": 1.0}},
     "rrd, a linear base": {"method": {"subset": 2, "base": "linear"}},
     "rrd, unbiased": {"method": {"subset": 2, "unbiased": True, "episode_draw": "uniform"}},
     "rd": {"method": {"normalize_inputs": True}},
     "rudder": {},
+    "rudder, averaged": {"method": {"averaging": 0.5, "next_obs": True, "weight_decay": 1.0, "scale_steps": 4}},
     "ircr": {"method": {"elite_episodes": 2}},
     "ircr, returns as they are": {"method": {"credit": "return", "elite_episodes": 2}},
     "uniform": {},
@@ -219,6 +224,14 @@ def test_only_the_upper_reference_has_the_hidden_rewards(name):
     assert DECOMPOSERS[name].is_hidden_reward == (method_of(name) == "dense")
 
 
+@pytest.mark.parametrize("name", [n for n in VARIANTS if getattr(config_of(n), "return_scale", None) == "auto"])
+def test_the_automatic_scale_is_the_same_whatever_the_method(name):
+    episodes = random_episodes(0)
+    length, total = (np.array(part) for part in zip(*((e.length, e.episode_return) for e in episodes), strict=True))
+    expected = 5.0 * np.sqrt(np.average((total / length) ** 2, weights=length))
+    assert float(DECOMPOSERS[name].scale(subject(name).after(0, episodes)[0])) == pytest.approx(expected, rel=1e-5)
+
+
 @each_variant
 def test_a_block_with_more_padding_gives_the_same_state_and_the_same_batches(name):
     one, episodes = subject(name), random_episodes(0)
@@ -298,6 +311,67 @@ def test_each_function_is_traced_once_for_a_shape(name):
         store = insert(store, more)
         state = one.ingest(state, store, more)
     assert one.traces == dict.fromkeys(one.traces, 1)
+
+
+# Spans
+
+
+def in_pieces(seed: int) -> tuple[list[Episode], list[Episode]]:
+    """Episodes of several spans, and each of their spans as an episode."""
+    rng = np.random.default_rng(seed)
+    whole, pieces = [], []
+    for ends, episode in zip(([1, 3], [2, 3], [1, 2, 3], [2]), random_episodes(seed, (3, 3, 3, 2)), strict=True):
+        numbers = rng.normal(size=len(ends)) * 10.0
+        whole.append(episode._replace(spans=Spans(np.array(ends), numbers)))
+        for start, end, number in zip([0, *ends], ends, numbers, strict=False):
+            terminated = episode.terminated and end == ends[-1]
+            pieces.append(Episode(episode.obs[start : end + 1], episode.action[start:end], number, terminated))
+    return whole, pieces
+
+
+def inserted(episodes: list[Episode]) -> tuple[replay.EpisodeStore, replay.EpisodeBlock]:
+    block = replay.make_block(episodes, 32, 31, OBS, ACTIONS, Feedback(1))
+    return insert(replay.init_store(CAPACITY, OBS, ACTIONS, Feedback(1)), block), block
+
+
+@each_variant
+def test_a_span_is_decomposed_as_an_episode_of_its_own(name):
+    one = subject(name)
+    (whole, block), (pieces, of_pieces) = map(inserted, in_pieces(0))
+    state = jit(one.decomposer.ingest)(one.init(0), whole, block)
+    assert_close(one.batches(state, whole, jax.random.key(7)), one.batches(state, pieces, jax.random.key(7)))
+    # What was seen is the same but for the observations between two spans, which are those of both.
+    alike = jit(one.decomposer.ingest)(one.init(0), pieces, of_pieces)
+    for field in ("rate", "size", "low", "high", "elite"):
+        if hasattr(state, field):
+            assert_close(getattr(state, field), getattr(alike, field))
+    if getattr(state, "base_means", None) is not None:
+        for field in ("features", "rate", "length", "episodes"):
+            assert_close(getattr(state.base_means, field), getattr(alike.base_means, field))
+
+
+@each_variant
+def test_spans_in_a_block_with_more_padding_and_in_one_program_for_two_seeds_are_the_same(name):
+    one, seeds = subject(name), (0, 1)
+    ingest, states = jit(one.decomposer.ingest), []
+    blocks = [inserted(in_pieces(seed)[0]) for seed in seeds]
+    for seed, (store, block) in zip(seeds, blocks, strict=True):
+        states.append(ingest(one.init(seed), store, block))
+        wide = replay.make_block(in_pieces(seed)[0], 80, 79, OBS, ACTIONS, Feedback(1))
+        assert_close(states[-1], ingest(one.init(seed), store, wide))
+    together = [jax.tree.map(lambda *leaves: np.stack(leaves), *parts) for parts in zip(*blocks, strict=True)]
+    first = jax.tree.map(lambda *leaves: np.stack(leaves), *map(one.init, seeds))
+    found = jit(jax.vmap(one.decomposer.ingest))(first, *together)
+    for position, state in enumerate(states):
+        assert_close(jax.tree.map(lambda leaf, position=position: leaf[position], found), state)
+
+
+@each_variant_with_rewards
+def test_a_method_says_whether_its_rewards_look_at_the_number_of_their_span(name):
+    one = subject(name)
+    state = one.life(0)[0]
+    other = PROBE._replace(episode_return=PROBE.episode_return - 7.0)
+    assert differ(one.reward(state, PROBE), one.reward(state, other)) == one.decomposer.needs_return
 
 
 # What r̂ may depend on

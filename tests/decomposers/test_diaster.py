@@ -18,7 +18,7 @@ from double_precision import float64
 from jax import jit
 
 from diaster.config import DiasterConfig
-from diaster.decomposers import Decomposer, diaster
+from diaster.decomposers import Decomposer, diaster, sub_trajectory
 from diaster.nn import nets
 from diaster.replay import rows as packing
 from diaster.replay import store as replay
@@ -33,22 +33,22 @@ TINY = 1e-30
 draw_segments = jit(packing.draw_segments, static_argnums=(2, 3, 4))
 rows_of_segments = jit(packing.rows_of_segments, static_argnums=2)
 pack_episodes = jit(packing.pack_episodes, static_argnums=(1, 2))
-reward_differences = jit(diaster.reward_differences, static_argnums=1)
+reward_differences = jit(sub_trajectory.reward_differences, static_argnums=1)
 insert = jit(replay.insert)
 
 
-def random_net(seed: int, scale: float = 1.0) -> diaster.SubReward:
+def random_net(seed: int, scale: float = 1.0) -> sub_trajectory.SubReward:
     """R̂_sub with float64 parameters, on the host."""
     rng = np.random.default_rng(seed)
     sizes = ((INPUTS, 3 * HIDDEN), (HIDDEN, 3 * HIDDEN), (HIDDEN, 1))
     layers = [nets.Linear(rng.normal(size=size) * scale, rng.normal(size=size[1]) * scale) for size in sizes]
-    return diaster.SubReward(nets.GRU(layers[0], layers[1]), layers[2])
+    return sub_trajectory.SubReward(nets.GRU(layers[0], layers[1]), layers[2])
 
 
 # --- the plain implementation -------------------------------------------------------------------------------
 
 
-def perturbed(net: diaster.SubReward) -> diaster.SubReward:
+def perturbed(net: sub_trajectory.SubReward) -> sub_trajectory.SubReward:
     """The net and, for each of its P parameters, a copy with that parameter moved by iε.  # [1 + P, …]"""
     leaves, structure = jax.tree.flatten(net)
     sizes = [np.size(leaf) for leaf in leaves]
@@ -59,12 +59,12 @@ def perturbed(net: diaster.SubReward) -> diaster.SubReward:
     return jax.tree.unflatten(structure, shaped)
 
 
-def copies(net: diaster.SubReward) -> diaster.SubReward:
+def copies(net: sub_trajectory.SubReward) -> sub_trajectory.SubReward:
     """The net alone, in the same form.  # [1, …]"""
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64)[None], net)
 
 
-def gru_values(net: diaster.SubReward, segment):
+def gru_values(net: sub_trajectory.SubReward, segment):
     """w·h_t + b after every step of one segment, which begins with a zero state.  # [P, n]"""
     (w_in, b_in), (w_hidden, b_hidden) = net.cell
     w_out, b_out = net.head
@@ -137,7 +137,7 @@ class Packed:
         inputs = rng.normal(size=(ROW, 2, INPUTS)) * 3.0  # padding holds numbers that must not matter
         for time, row in zip(*np.nonzero(rows.valid), strict=True):
             inputs[time, row] = self.episodes[rows.episode[time, row]][rows.step[time, row]]
-        self.batch = diaster.Batch(inputs, rows, flags[rows.episode, rows.step], self.returns, np.array(LENGTHS))
+        self.batch = sub_trajectory.Batch(inputs, rows, flags[rows.episode, rows.step], self.returns, np.array(LENGTHS))
         self.segments = [split(self.episodes[e], flags[e]) for e in range(COUNTED)]
         moved = perturbed(self.net)
         values = [[gru_values(moved, part) for part in parts] for parts in self.segments]
@@ -149,7 +149,7 @@ packed = cache(Packed)
 
 def loss_with(net, penalty, batch, config: DiasterConfig):
     """The loss with its penalty as an argument, so that one program serves several."""
-    return diaster.sub_trajectory_loss(net, dataclasses.replace(config, variance_penalty=penalty), batch)
+    return sub_trajectory.sub_trajectory_loss(net, dataclasses.replace(config, variance_penalty=penalty), batch)
 
 
 loss_of = jit(loss_with, static_argnums=3)
@@ -242,7 +242,7 @@ def sampled_batch(episode, episode_return, segment_length: int, n_segments: int,
     first, end = (np.asarray(x)[None] for x in bounds)
     rows = jax.tree.map(np.asarray, rows_of_segments(first, end, segment_length))
     start = np.tile(np.arange(segment_length)[:, None] == 0, (1, n_segments))
-    batch = diaster.Batch(
+    batch = sub_trajectory.Batch(
         episode[rows.step], rows, start, np.array([episode_return]), np.array([len(episode)], np.int32)
     )
     return batch, first[0], end[0]
@@ -260,7 +260,7 @@ def test_all_segments_sampled_give_the_loss_of_the_whole_episode_over_the_square
             flags = np.zeros(horizon, bool)
             flags[first[first < end]] = True
             rows = jax.tree.map(np.asarray, pack_episodes(np.array([length]), 1, horizon))
-            whole = diaster.Batch(
+            whole = sub_trajectory.Batch(
                 episode[rows.step], rows, flags[rows.step], np.array([episode_return]), np.array([length])
             )
             sampled, _ = loss_of(net, 0.0, batch, mean)
@@ -295,7 +295,7 @@ def test_the_step_loss_is_the_mean_over_all_steps_of_the_batch_and_no_padding():
         jnp.array([[True, True], [True, False]]),
         jnp.ones(2, bool),
     )
-    batch = diaster.Batch(inputs, rows, rows.step == 0, jnp.zeros(2), jnp.array([2, 1]))
+    batch = sub_trajectory.Batch(inputs, rows, rows.step == 0, jnp.zeros(2), jnp.array([2, 1]))
     target = jnp.array([[1.0, 1.0], [1.0, -999.0]])
     # r̂ = 1.5, 2.5 and 3.5 against 1: (0.25 + 2.25 + 6.25) / 3
     assert float(diaster.step_loss(step_net, batch, target)) == pytest.approx(8.75 / 3)
@@ -523,7 +523,7 @@ def test_a_penalty_that_fades_is_whole_for_some_episodes_and_then_falls_with_the
     assert float(batch.penalty_share) == pytest.approx(share)
     config, net = DiasterConfig(variance_penalty=2.0), decomposer.init(jax.random.key(1), SPEC).sub_reward
     whole, none, faded = (
-        float(diaster.sub_trajectory_loss(net, dataclasses.replace(config, variance_penalty=penalty), given)[0])
+        float(sub_trajectory.sub_trajectory_loss(net, dataclasses.replace(config, variance_penalty=penalty), given)[0])
         for penalty, given in ((2.0, batch._replace(penalty_share=None)), (0.0, batch), (2.0, batch))
     )
     assert whole > none

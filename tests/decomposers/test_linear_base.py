@@ -15,7 +15,7 @@ from diaster.decomposers.linear_base import add_episodes, init_linear_base, line
 from diaster.decomposers.statistics import add_rows, init_moments
 from diaster.errors import DiasterError
 from diaster.replay import store as replay
-from diaster.types import EnvSpec, Episode
+from diaster.types import EnvSpec, Episode, Feedback, Spans
 
 OBS, ACTIONS = 3, 2
 FEATURES = OBS + 2 * ACTIONS
@@ -167,6 +167,23 @@ def test_a_net_counts_as_far_as_it_says_of_new_episodes_what_the_weights_leave()
         assert float(base[0].net_share) == pytest.approx(share, rel=1e-4)
 
 
+def test_the_spans_of_an_episode_judge_a_net_alike_and_earlier_episodes_fade():
+    feedback = Feedback(every=2)
+
+    def in_spans(episodes):
+        numbers = [Spans(np.array([2, 4, 6]), np.full(3, 10.0)) for _ in episodes]
+        cut = [episode._replace(spans=of_one) for episode, of_one in zip(episodes, numbers, strict=True)]
+        return replay.make_block(cut, 1024, 512, OBS, ACTIONS, feedback)
+
+    base, moments = init_linear_base(jax.random.key(0), spec_of()), init_moments(OBS)
+    for n in (3, 12, 7):
+        block = in_spans(random_episodes(np.full(n, 6)))
+        base, moments = grown(base, moments, block, jnp.full(1024, 2.0))
+    # Three spans each; the first group is not counted.
+    power = 3 * 2.0**2 * (1.0 - linear_base.FORGETTING**19) / (1.0 - linear_base.FORGETTING)
+    assert float(base[1].power) == pytest.approx(power, rel=1e-4)
+
+
 def test_a_net_that_has_not_learnt_yet_is_not_judged_and_counts_in_full():
     block = block_of(random_episodes(np.full(12, 6)))
     base, moments = init_linear_base(jax.random.key(0), spec_of()), init_moments(OBS)
@@ -208,3 +225,11 @@ def test_thousands_of_observations_are_projected():
 def test_rewards_of_single_steps_are_what_it_goes_with():
     with pytest.raises(DiasterError, match=r"base=linear .* use --method.base none"):
         make_diaster(DiasterConfig(base="linear", reward_source="difference"), 10)
+
+
+def test_the_share_of_the_net_can_be_given():
+    decomposer = make_diaster(DiasterConfig(base="linear", hidden=4), 10)
+    state = decomposer.init(jax.random.key(0), spec_of())
+    assert float(linear_base.with_net_share(state, 0.25).base.net_share) == 0.25
+    bare = make_diaster(DiasterConfig(hidden=4), 10).init(jax.random.key(0), spec_of())
+    assert linear_base.with_net_share(bare, 0.25) is bare

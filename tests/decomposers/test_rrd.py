@@ -13,7 +13,7 @@ from double_precision import float64
 from jax import jit
 
 from diaster.config import DiasterConfig, RrdConfig
-from diaster.decomposers import diaster, rd, rrd, step_reward
+from diaster.decomposers import rd, rrd, step_reward, sub_trajectory
 from diaster.errors import DiasterError
 from diaster.nn import nets
 from diaster.replay import rows as packing
@@ -169,24 +169,24 @@ def test_diaster_on_segments_of_one_step_without_a_penalty_has_this_loss_on_the_
     n_drawn, n_inputs, hidden, horizon = 6, 3, 4, 20
     episode, episode_return = np.random.default_rng(length).normal(size=(length, n_inputs)), 50.0
     layers = random_mlp((n_inputs, 3 * hidden), 2) + random_mlp((hidden, 3 * hidden), 3) + random_mlp((hidden, 1), 4)
-    net = diaster.SubReward(nets.GRU(layers[0], layers[1]), layers[2])
+    net = sub_trajectory.SubReward(nets.GRU(layers[0], layers[1]), layers[2])
     config = DiasterConfig(hidden=hidden, segment_length=1, segments_per_episode=n_drawn, variance_penalty=0.0)
     start = np.ones((1, n_drawn), bool)
 
-    def both(net: diaster.SubReward):
+    def both(net: sub_trajectory.SubReward):
         first, end = packing.draw_segments(jax.random.key(7), jnp.array(length), 1, n_drawn, horizon)
         rows = packing.rows_of_segments(first[None], end[None], 1)
         inputs = jnp.asarray(episode)[rows.step]
-        batch = diaster.Batch(inputs, rows, start, jnp.array([episode_return]), jnp.array([length]))
-        theirs, _ = diaster.sub_trajectory_loss(net, config, batch)
-        values = diaster.reward_differences(net, config.head, inputs, start)
+        batch = sub_trajectory.Batch(inputs, rows, start, jnp.array([episode_return]), jnp.array([length]))
+        theirs, _ = sub_trajectory.sub_trajectory_loss(net, config, batch)
+        values = sub_trajectory.reward_differences(net, config.head, inputs, start)
         ours = rrd.episode_loss(values[0], jnp.array(episode_return), jnp.array(length), unbiased=False)
         return jnp.stack([theirs, ours]), (first, values)
 
     with float64():
         losses, (first, values) = jax.device_get(jit(both)(net))
         gradients = jax.device_get(jit(jax.jacrev(lambda net: both(net)[0]))(net))
-        alone = np.asarray(diaster.reward_differences(net, config.head, episode[first][None], start))
+        alone = np.asarray(sub_trajectory.reward_differences(net, config.head, episode[first][None], start))
     assert len(set(first)) == n_drawn and losses.dtype == np.float64 and losses[0] > 0.1
     np.testing.assert_allclose(values, alone, rtol=1e-12)  # what Diaster says of a step it sees by itself
     assert losses[0] == pytest.approx(losses[1], rel=1e-12)

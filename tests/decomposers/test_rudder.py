@@ -233,8 +233,9 @@ def made():
     return decomposer, jit(decomposer.ingest), jit(decomposer.draw), jit(decomposer.update)
 
 
-def start(episodes: list[Episode]):
-    decomposer, ingest, _, _ = made()
+def start(episodes: list[Episode], decomposer=None):
+    ingest = made()[1] if decomposer is None else jit(decomposer.ingest)
+    decomposer = decomposer or made()[0]
     block = replay.make_block(episodes, 128, 64, OBS, ACTIONS)
     store = insert(replay.init_store(128, OBS, ACTIONS), block)
     return ingest(decomposer.init(jax.random.key(0), SPEC), store, block), store
@@ -316,6 +317,27 @@ def test_updates_learn_to_predict_returns_and_say_so():
     losses = np.array(jax.device_get(losses))
     assert set(metrics) == {"return_loss", "auxiliary_loss"}
     assert (losses[-50:].mean(axis=0) < 0.3 * losses[:20].mean(axis=0)).all()
+
+
+def test_the_net_may_see_what_a_step_led_to_and_its_running_average_may_make_the_labels():
+    episode = random_episode(np.random.default_rng(9), 5)
+    decomposer = make(averaging=0.1, next_obs=True, normalize_inputs=False, return_scale=1.0)
+    assert decomposer.needs_next_obs and "mean_predicted_return" in decomposer.saved
+    state, store = start([episode], decomposer)
+    states = [state]
+    for key in jax.random.split(jax.random.key(0), 3):
+        states.append(jit(decomposer.update)(states[-1], decomposer.draw(states[-1], store, key))[0])
+    mean = jax.tree.map(np.asarray, states[0].mean_predicted_return)
+    for number, later in enumerate(states[1:]):
+        keep = min(0.1, number / (number + 10.0))
+        mean = jax.tree.map(lambda slow, fast: keep * slow + (1 - keep) * fast, mean, later.predicted_return)  # noqa: B023
+    steps = replay.gather_numbered(store, np.arange(5)[:, None])
+    inputs = np.concatenate([episode.obs[:-1], episode.action, episode.obs[:-1] - episode.obs[1:]], axis=-1)
+    predictions = plain_predictions(alone(mean), inputs, unit_of([episode]))[0]
+    expected = plain_rewards(predictions, episode.episode_return)
+    np.testing.assert_allclose(np.asarray(decomposer.label(states[-1], steps))[:, 0], expected, atol=1e-4)
+    assert make().init(jax.random.key(0), SPEC).mean_predicted_return is None
+    assert "mean_predicted_return" not in make().saved
 
 
 def make_learner() -> tuple[Learner, RewardModel]:

@@ -73,6 +73,23 @@ def test_the_automatic_scale_is_five_root_mean_squares_of_the_return_per_step_we
     assert float(statistics.return_scale(7.0, rate)) == 7.0
 
 
+def test_a_scale_that_has_seen_enough_steps_stays_as_it_is():
+    episodes = random_episodes(1, 12)
+    scales, rate, steps = [], statistics.init_rate(), 0
+    for block in blocks_of(episodes, (3, 3, 3, 3)):
+        enough = steps >= 12
+        rate = jit(statistics.add_returns, static_argnums=2)(rate, block, 12)
+        scales.append(float(statistics.return_scale("auto", rate)))
+        if enough:
+            assert scales[-1] == scales[-2]
+        else:
+            steps += int(np.sum(block.length))
+            # Until then, and with the block that makes them enough, it is that of all returns so far.
+            expected = rate_after(episodes, (3,) * len(scales))
+            assert scales[-1] == float(statistics.return_scale("auto", expected))
+    assert 12 <= steps < sum(episode.length for episode in episodes) and int(rate.steps) == steps
+
+
 def test_the_scale_is_one_before_any_return_and_where_all_returns_are_zero():
     silent = [episode._replace(episode_return=0.0) for episode in random_episodes(2, 5)]
     assert float(statistics.return_scale("auto", statistics.init_rate())) == 1.0

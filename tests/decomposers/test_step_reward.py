@@ -144,6 +144,16 @@ def test_the_scale_is_the_given_number_or_five_root_mean_squares_of_the_return_p
         assert float(decomposer.scale(state)) == pytest.approx(expected, rel=1e-5)
 
 
+def test_without_what_follows_the_step_reward_sees_observation_and_action_alone():
+    decomposer = make("rrd", next_obs=False)
+    assert not decomposer.needs_next_obs
+    state = decomposer.init(jax.random.key(0), SPEC)
+    episode = numbered_episodes((5,))[0]
+    expected = plain_mlp(state.step_reward, np.concatenate([episode.obs[:-1], episode.action], axis=-1))[:, 0]
+    reward = decomposer.reward(state, steps_of(episode.obs[:-1], episode.action, np.full((5, OBS), np.nan)))
+    np.testing.assert_allclose(reward, expected, rtol=1e-3)
+
+
 # --- updates --------------------------------------------------------------------------------------------------
 
 
@@ -161,6 +171,38 @@ def test_the_logged_loss_is_that_of_the_batch_before_the_update_and_the_update_l
     assert set(metrics) == {"step_loss"}
     assert float(metrics["step_loss"]) == pytest.approx(expected, rel=1e-3)
     assert float(update(new, batch)[1]["step_loss"]) < expected
+
+
+def some_updates(n: int, **settings):
+    """The state after n updates on one short episode, all of whose steps are seen in each; and what came before."""
+    decomposer = make("rrd", batch_episodes=1, **settings)
+    block = replay.make_block(data_set(1, 0)[0], 64, 32, OBS, ACTIONS)
+    store = insert(replay.init_store(CAPACITY, OBS, ACTIONS), block)
+    states = [jit(decomposer.ingest)(decomposer.init(jax.random.key(0), SPEC), store, block)]
+    draw, update = jit(decomposer.draw), jit(decomposer.update)
+    for number in range(n):
+        states.append(update(states[-1], draw(states[-1], store, jax.random.key(number)))[0])
+    return decomposer, states
+
+
+def test_the_step_reward_may_be_the_running_average_of_the_net_that_is_fitted():
+    decomposer, states = some_updates(4, averaging=0.1)
+    mean = jax.tree.map(np.asarray, states[0].mean_step_reward)
+    for number, state in enumerate(states[1:]):
+        keep = min(0.1, number / (number + 10.0))
+        mean = jax.tree.map(lambda slow, fast: keep * slow + (1.0 - keep) * fast, mean, state.step_reward)  # noqa: B023
+    steps = steps_of(*(np.ones((1, n), np.float32) for n in (OBS, ACTIONS, OBS)))
+    expected = plain_mlp(mean, np.array([[1.0, 1.0, 1.0, 0.0, 0.0]]))[:, 0]
+    np.testing.assert_allclose(decomposer.reward(states[-1], steps), expected, rtol=1e-4)
+    assert "mean_step_reward" in decomposer.saved
+    assert some_updates(0)[1][0].mean_step_reward is None and "mean_step_reward" not in make("rrd").saved
+
+
+def test_weights_decay_by_the_learning_rate_times_their_setting():
+    plain, decayed = (some_updates(1, learning_rate=1e-3, weight_decay=decay)[1] for decay in (0.0, 20.0))
+    nets = (states[number].step_reward for states, number in ((plain, 0), (plain, 1), (decayed, 1)))
+    for before, one, other in zip(*nets, strict=True):
+        np.testing.assert_allclose(one.weight - other.weight, 0.02 * before.weight, rtol=1e-2, atol=1e-6)
 
 
 # --- hidden rewards come back -----------------------------------------------------------------------------------

@@ -32,12 +32,12 @@ SMALL: dict[str, Any] = {
 SMALL_NETS = {"hidden": 4, "batch_episodes": 2, "segment_length": 2, "subset": 2, "updates": 0}
 
 
-def train(method: str, out: Path) -> Run:
+def train(method: str, out: Path, env: str = "ToyPlain-v0", **more: Any) -> Run:
     known = {field.name for field in dataclasses.fields(METHODS[method].settings)}
     settings = {name: value for name, value in SMALL_NETS.items() if name in known}
-    if method == "dense":
+    if method == "dense" and not more:
         settings["return_scale"] = 1.0  # the toys that it is compared with have none
-    return diaster.train("ToyPlain-v0", method={"name": method, **settings}, out=out, **SMALL)
+    return diaster.train(env, method={"name": method, **settings, **more}, out=out, **SMALL)
 
 
 # --- the same rewards give the same policy ---------------------------------------------------------------------
@@ -69,6 +69,25 @@ def test_rewards_a_thousandth_larger_train_another_policy(
 ) -> None:
     run = train_with("make_rewards_a_thousandth_larger", tmp_path / "run", monkeypatch)
     assert (run.path / POLICY).read_bytes() != (dense.path / POLICY).read_bytes()
+
+
+def test_methods_that_share_a_rule_of_scale_and_give_the_same_rewards_train_the_same_policy_to_the_byte(
+    tmp_path: Path,
+) -> None:
+    # In episodes of one step an even share of the return is the hidden reward. One is made from the return of the
+    # step's episode, the other is stored as the step's label; both are divided by the scale of the moment.
+    policies = []
+    for scale_steps in (0, 60):
+        settings = {"env": "ToyOneStep-v0", "return_scale": "auto", "scale_steps": scale_steps}
+        even, hidden = (
+            train(method, tmp_path / f"{method}-{scale_steps}", **settings) for method in ("uniform", "dense")
+        )
+        assert (even.path / POLICY).read_bytes() == (hidden.path / POLICY).read_bytes()
+        for name in ("critic_loss", "q_value", "return_mean"):
+            assert np.isfinite(even.progress[name]).all()
+            np.testing.assert_array_equal(even.progress[name], hidden.progress[name])
+        policies.append((even.path / POLICY).read_bytes())
+    assert policies[0] != policies[1]  # the scale did move meanwhile
 
 
 # --- what every method shares ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from diaster.envs.making import TRUE_REWARD, EpisodicReward
+from diaster.envs.delayed import TRUE_REWARD, DelayedReward
 
 
 class Boastful(gym.Env[Any, Any]):
@@ -29,7 +29,7 @@ class Boastful(gym.Env[Any, Any]):
 
 
 def test_an_environments_own_true_reward_does_not_override_the_wrappers() -> None:
-    env = EpisodicReward(Boastful())
+    env = DelayedReward(Boastful())
     env.reset(seed=0)
     seen = [env.step(np.zeros(1)) for _ in range(3)]
     assert [info[TRUE_REWARD] for *_, info in seen] == [1.0, 1.0, 1.0]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import toy_envs
+from toy_specs import spec_of, toy_source
 
 from diaster.actors.acting import TANH_GAUSSIAN
 from diaster.actors.collector import Collector
@@ -16,19 +17,14 @@ from diaster.actors.placement import Placement, make_collectors
 from diaster.actors.rollout import Handling
 from diaster.envs import isolation
 from diaster.envs.isolation import IsolatedEnv, describe
-from diaster.envs.making import describe_env, gym_spec, make_env
+from diaster.envs.making import make_env
 from diaster.envs.processes import start_child
+from diaster.envs.source import pack
 from diaster.errors import DiasterError
-
-IMPORTS = ("toy_envs",)
 
 
 def isolated(env_id: str, seconds: float = 300.0) -> IsolatedEnv:
-    return IsolatedEnv(gym_spec(env_id).to_json(), toy_envs.HORIZON, IMPORTS, seconds)
-
-
-def spec_of(env_id: str):
-    return describe_env(make_env(env_id, toy_envs.HORIZON), env_id, toy_envs.HORIZON)
+    return IsolatedEnv(pack(toy_source(env_id)), toy_envs.HORIZON, seconds)
 
 
 def test_steps_are_those_of_the_environment_itself() -> None:
@@ -100,7 +96,7 @@ def test_it_runs_in_a_process_of_its_own_which_is_gone_when_it_is_closed() -> No
 
 def test_an_environment_that_cannot_be_made_is_no_fault_to_be_survived() -> None:
     collector = Collector(
-        partial(IsolatedEnv, gym_spec("Toy-v0").to_json(), 10, ("no_such_module",), 300.0),
+        partial(IsolatedEnv, pack(toy_source("Toy-v0")._replace(imports=("no_such_module",))), 10, 300.0),
         spec_of("Toy-v0"), TANH_GAUSSIAN, 0, Handling(retries=100),
     )  # fmt: skip
     try:
@@ -114,7 +110,7 @@ def test_an_environment_that_cannot_be_made_is_no_fault_to_be_survived() -> None
 def test_fleets_of_isolated_environments_collect_the_same_episodes(workers: int) -> None:
     spec, answers = spec_of("Toy-v0"), []
     for handling in (Handling(), Handling(isolate=True)):
-        fleet = make_collectors(Placement(spec, TANH_GAUSSIAN, (0, 4), IMPORTS, workers, handling))
+        fleet = make_collectors(Placement(toy_source("Toy-v0"), spec, TANH_GAUSSIAN, (0, 4), workers, handling))
         try:
             collected = fleet.collect([None, None], 0, 25)
             answers.append([episode.obs.tobytes() for of_seed in collected for episode in of_seed])
@@ -124,23 +120,24 @@ def test_fleets_of_isolated_environments_collect_the_same_episodes(workers: int)
 
 
 def test_an_environment_that_no_other_process_can_make_is_refused() -> None:
+    source, spec = toy_source("ToyUnsendable-v0"), spec_of("ToyUnsendable-v0")
     with pytest.raises(DiasterError, match="--isolate-envs"):
-        make_collectors(Placement(spec_of("ToyFunction-v0"), TANH_GAUSSIAN, (0,), (), 0, Handling(isolate=True)))
+        make_collectors(Placement(source, spec, TANH_GAUSSIAN, (0,), 0, Handling(isolate=True)))
 
 
 @pytest.mark.parametrize("env_id", ["Toy-v0", "ToyDict-v0", "ToyDiscreteFrom5-v0", "ToyFunction-v0"])
 def test_what_an_isolated_environment_is_like_is_what_it_is_like_here(env_id: str) -> None:
-    here, there = (describe(env_id, toy_envs.HORIZON, IMPORTS, isolate, 300.0) for isolate in (False, True))
+    here, there = (describe(toy_source(env_id), toy_envs.HORIZON, isolate, 300.0) for isolate in (False, True))
     np.testing.assert_equal(here[0]._asdict(), there[0]._asdict())
     assert here[1] == there[1]
 
 
 def test_an_isolated_environment_that_cannot_be_learnt_is_refused_as_elsewhere() -> None:
-    with pytest.raises(DiasterError, match="only Box and Discrete actions"):
-        describe("ToyMultiDiscrete-v0", toy_envs.HORIZON, IMPORTS, isolate=True, seconds=300.0)
+    with pytest.raises(DiasterError, match="at most 1,000"):
+        describe(toy_source("ToyManyChoices-v0"), toy_envs.HORIZON, isolate=True, seconds=300.0)
 
 
 def test_an_isolated_environment_that_hangs_while_it_is_made_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "SECONDS_TO_BE_MADE", 3.0)
     with pytest.raises(DiasterError, match=r"'ToyMakeHangs-v0' cannot be made: .*no answer within 4 seconds"):
-        describe("ToyMakeHangs-v0", toy_envs.HORIZON, IMPORTS, isolate=True, seconds=1.0)
+        describe(toy_source("ToyMakeHangs-v0"), toy_envs.HORIZON, isolate=True, seconds=1.0)

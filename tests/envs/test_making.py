@@ -1,5 +1,4 @@
-import sys
-from pathlib import Path
+import copy
 
 import gymnasium as gym
 import numpy as np
@@ -9,18 +8,13 @@ from gymnasium import spaces
 
 from diaster.actors.acting import TANH_GAUSSIAN
 from diaster.actors.collector import Collector
-from diaster.config import PAPER_TASKS
-from diaster.envs.making import (
-    TRUE_REWARD,
-    EpisodicReward,
-    describe_env,
-    find_horizon,
-    gym_spec,
-    import_modules,
-    make_env,
-)
+from diaster.config import ImageConfig
+from diaster.envs.creating import find_horizon
+from diaster.envs.delayed import TRUE_REWARD, DelayedReward
+from diaster.envs.making import describe_env, make_env, raw_observation_space
+from diaster.envs.source import find_source
 from diaster.errors import DiasterError
-from diaster.types import EnvSpec
+from diaster.types import EnvSpec, Image
 
 
 def play(env: gym.Env, n_steps: int, seed: int = 5) -> list[tuple]:
@@ -50,25 +44,25 @@ def refusal(env_id: str) -> str:
     return str(caught.value)
 
 
-# EpisodicReward
+# Rewards that are delayed to the end of the episode
 
 
 def test_the_reward_is_zero_until_the_episode_ends_and_then_exactly_the_sum() -> None:
     plain = rewards(play(gym.make("Toy-v0"), toy_envs.HORIZON))
-    hidden = rewards(play(EpisodicReward(gym.make("Toy-v0")), toy_envs.HORIZON))
+    hidden = rewards(play(DelayedReward(gym.make("Toy-v0")), toy_envs.HORIZON))
     assert len(set(plain)) == toy_envs.HORIZON
     assert hidden == [0.0] * (toy_envs.HORIZON - 1) + [sum(plain)]
 
 
 def test_the_sum_is_also_given_where_the_environment_terminates_by_itself() -> None:
     plain = rewards(play(gym.make("ToyTerminates-v0"), 7))
-    steps = play(EpisodicReward(gym.make("ToyTerminates-v0")), 7)
+    steps = play(DelayedReward(gym.make("ToyTerminates-v0")), 7)
     assert rewards(steps) == [0.0] * 6 + [sum(plain)]
     assert [step[2] for step in steps] == [False] * 6 + [True]
 
 
 def test_the_sum_starts_anew_with_each_episode_even_one_that_was_left_early() -> None:
-    env = EpisodicReward(gym.make("Toy-v0"))
+    env = DelayedReward(gym.make("Toy-v0"))
     play(env, 4)
     again = rewards(play(env, toy_envs.HORIZON))
     assert again[-1] == sum(rewards(play(gym.make("Toy-v0"), toy_envs.HORIZON)))
@@ -76,7 +70,7 @@ def test_the_sum_starts_anew_with_each_episode_even_one_that_was_left_early() ->
 
 def test_the_true_reward_of_a_step_is_in_info_and_nowhere_else() -> None:
     plain = play(gym.make("Toy-v0"), toy_envs.HORIZON)
-    hidden = play(EpisodicReward(gym.make("Toy-v0")), toy_envs.HORIZON)
+    hidden = play(DelayedReward(gym.make("Toy-v0")), toy_envs.HORIZON)
     assert [step[4][TRUE_REWARD] for step in hidden] == rewards(plain)
     assert not any(rewards(hidden)[:-1])
     for before, after in zip(plain, hidden, strict=True):
@@ -87,24 +81,24 @@ def test_the_true_reward_of_a_step_is_in_info_and_nowhere_else() -> None:
 def test_an_environment_that_is_episodic_already_keeps_its_rewards() -> None:
     plain = rewards(play(gym.make("ToyEpisodic-v0"), toy_envs.HORIZON))
     assert plain[-1] != 0.0
-    assert rewards(play(EpisodicReward(gym.make("ToyEpisodic-v0")), toy_envs.HORIZON)) == plain
+    assert rewards(play(DelayedReward(gym.make("ToyEpisodic-v0")), toy_envs.HORIZON)) == plain
 
 
 def test_wrapping_twice_changes_neither_the_rewards_nor_the_true_rewards() -> None:
-    once = play(EpisodicReward(gym.make("Toy-v0")), toy_envs.HORIZON)
-    twice = play(EpisodicReward(EpisodicReward(gym.make("Toy-v0"))), toy_envs.HORIZON)
+    once = play(DelayedReward(gym.make("Toy-v0")), toy_envs.HORIZON)
+    twice = play(DelayedReward(DelayedReward(gym.make("Toy-v0"))), toy_envs.HORIZON)
     assert rewards(twice) == rewards(once)
     assert [step[4] for step in twice] == [step[4] for step in once]
 
 
 def test_make_env_wraps_once_even_where_the_registration_has_wrapped_already() -> None:
-    spec = gym.spec("Toy-v0")
-    wrapper = gym.envs.registration.WrapperSpec("EpisodicReward", "diaster.envs.making:EpisodicReward", {})
+    spec = copy.copy(gym.spec("Toy-v0"))
+    wrapper = gym.envs.registration.WrapperSpec("DelayedReward", "diaster.envs.delayed:DelayedReward", {})
     spec.additional_wrappers = (wrapper,)
     for given in ("Toy-v0", spec):
         env, found = make_env(given, 10), 0
         while isinstance(env, gym.Wrapper):
-            found += isinstance(env, EpisodicReward)
+            found += isinstance(env, DelayedReward)
             env = env.env
         assert found == 1
 
@@ -136,16 +130,30 @@ def test_point_maze_works_with_its_dict_of_observation_and_goals() -> None:
     assert [episode.obs.shape for episode in episodes] == [(4, 8), (4, 8)]
 
 
-@pytest.mark.parametrize("env_id", ["ToyImage-v0", "ToyGreyImage-v0", "ToyImageInDict-v0"])
-def test_images_are_refused(env_id: str) -> None:
-    sentence = refusal(env_id)
-    assert env_id in sentence
-    assert "images" in sentence
-    assert "(8, 8" in sentence
+def test_images_are_seen_small_the_last_few_together_and_laid_flat() -> None:
+    spec = spec_of("ToyDot-v0")  # 12 × 16, in colours
+    assert (spec.obs_dim, spec.image, spec.obs_dtype) == (64 * 64 * 3, Image(64, 3), np.uint8)
+    source = find_source("ToyDot-v0")._replace(image=ImageConfig(side=8, frames=2, colour=True))
+    env = make_env(source, 10)
+    assert describe_env(env, "ToyDot-v0", 10).image == Image(8, 6)
+    assert env.reset(seed=0)[0].shape == (8 * 8 * 6,)
+    assert raw_observation_space(env).shape == (12, 16, 3)
+    env.close()
+
+
+def test_images_that_are_not_all_that_is_shown_or_have_no_such_form_are_refused() -> None:
+    for env_id, shape in (("ToyImageInDict-v0", "(8, 8, 3)"), ("ToyImageChannelsFirst-v0", "(3, 8, 8)")):
+        sentence = refusal(env_id)
+        assert f"'{env_id}' shows" in sentence and shape in sentence and "TransformObservation" in sentence
 
 
 def test_observations_that_are_no_numbers_are_refused() -> None:
-    assert "ToyText-v0" in refusal("ToyText-v0")
+    sentence = refusal("ToyText-v0")
+    assert "ToyText-v0" in sentence and "TransformObservation" in sentence
+
+
+def test_an_environment_that_shows_nothing_is_refused() -> None:
+    assert "'ToyNothing-v0' shows nothing" in refusal("ToyNothing-v0")
 
 
 # Actions
@@ -167,18 +175,32 @@ def test_box_actions_are_not_discrete() -> None:
     assert not spec_of("Toy-v0").discrete
 
 
-@pytest.mark.parametrize(
-    ("env_id", "kind"),
-    [
-        ("ToyMultiDiscrete-v0", "MultiDiscrete([3 2])"),
-        ("ToyMultiBinary-v0", "MultiBinary(3)"),
-        ("ToyDictActions-v0", "Dict('push'"),
-    ],
-)
-def test_actions_of_another_kind_are_refused_with_what_is_supported(env_id: str, kind: str) -> None:
-    sentence = refusal(env_id)
-    assert sentence.startswith(f"'{env_id}' has actions of the kind {kind}")
-    assert "only Box and Discrete actions are supported" in sentence
+@pytest.mark.parametrize(("env_id", "n_actions"), [("ToyMultiDiscrete-v0", 6), ("ToyMultiBinary-v0", 8)])
+def test_choices_that_are_made_at_once_are_one_discrete_action(env_id: str, n_actions: int) -> None:
+    spec, env = spec_of(env_id), gym.make(env_id)
+    assert spec.discrete and spec.action_dim == n_actions
+    actions = [spec.to_env(row) for row in np.eye(n_actions, dtype=np.float32)]
+    assert all(env.action_space.contains(action) for action in actions)
+    assert len({action.tobytes() for action in actions}) == n_actions
+
+
+def test_choices_with_too_many_combinations_are_refused_with_a_way_to_wrap_them() -> None:
+    sentence = refusal("ToyManyChoices-v0")
+    assert "MultiDiscrete([9 9 9 9])" in sentence and "6,561" in sentence
+    assert "at most 1,000" in sentence and "TransformAction" in sentence
+
+
+def test_boxes_of_whole_numbers_take_whole_numbers() -> None:
+    spec, space = spec_of("ToyWholeNumbers-v0"), gym.make("ToyWholeNumbers-v0").action_space
+    assert not spec.discrete
+    assert all(space.contains(spec.to_env(np.full(2, unit, np.float32))) for unit in (-1.0, 0.1, 1.0))
+
+
+def test_actions_of_another_kind_are_refused_with_what_is_supported() -> None:
+    sentence = refusal("ToyDictActions-v0")
+    assert sentence.startswith("'ToyDictActions-v0' has actions of the kind Dict('push'")
+    assert "Box, Discrete, MultiDiscrete and MultiBinary are supported" in sentence
+    assert "TransformAction" in sentence
 
 
 @pytest.mark.parametrize("env_id", ["ToyUnbounded-v0", "ToyNoRoom-v0"])
@@ -224,27 +246,7 @@ def test_no_action_leaves_the_bounds_by_rounding() -> None:
             assert box.contains(action), f"{action!r} for {unit} in {box}"
 
 
-# Horizon
-
-
-@pytest.mark.parametrize("env_id", sorted(PAPER_TASKS))
-def test_the_papers_tasks_have_a_horizon_of_1000(env_id: str) -> None:
-    assert find_horizon(env_id, "auto") == 1000
-
-
-def test_other_environments_keep_their_own_horizon() -> None:
-    assert find_horizon("Toy-v0", "auto") == toy_envs.HORIZON
-    assert find_horizon("Reacher-v5", "auto") == 50
-
-
-@pytest.mark.parametrize("env_id", ["Toy-v0", "Hopper-v5", "ToyEndless-v0"])
-def test_a_horizon_that_is_given_goes_before_every_other(env_id: str) -> None:
-    assert find_horizon(env_id, 17) == 17
-
-
-def test_an_environment_without_a_limit_asks_for_a_horizon() -> None:
-    with pytest.raises(DiasterError, match=r"'ToyEndless-v0' has no time limit.*--horizon"):
-        find_horizon("ToyEndless-v0", "auto")
+# Time limits
 
 
 @pytest.mark.parametrize("horizon", [4, 15])
@@ -256,45 +258,3 @@ def test_make_env_ends_episodes_at_the_horizon_be_it_shorter_or_longer_than_thei
 def test_a_time_limit_is_a_truncation_and_no_termination() -> None:
     steps = play(make_env("Toy-v0", 6), 6)
     assert steps[-1][2:4] == (False, True)
-
-
-# Names
-
-
-def test_an_unknown_environment_gives_the_nearest_name() -> None:
-    with pytest.raises(DiasterError, match=r"unknown environment 'Hoper-v5'\. Did you mean 'Hopper-v5'\?") as caught:
-        gym_spec("Hoper-v5")
-    assert "--import" in str(caught.value)
-
-
-@pytest.mark.parametrize("env_id", ["xyzzy", "no spaces-v0", "no_such_module:Env-v0", "nowhere/Env-v0", "Hopper"])
-def test_names_that_gymnasium_cannot_read_are_an_error_of_one_sentence(env_id: str) -> None:
-    with pytest.raises(DiasterError) as caught:
-        gym_spec(env_id)
-    assert env_id in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_modules_that_are_imported_register_their_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "import gymnasium\ngymnasium.register('Imported-v0', entry_point='toy_envs:Toy', max_episode_steps=9)\n"
-    (tmp_path / "package_of_the_user.py").write_text(text, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)  # the working directory is searched
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    assert "Imported-v0" not in gym.registry
-    try:
-        import_modules(["package_of_the_user"])
-        assert spec_of("Imported-v0").horizon == 9
-    finally:
-        sys.modules.pop("package_of_the_user", None)
-        gym.registry.pop("Imported-v0", None)
-
-
-def test_a_module_that_is_missing_is_named() -> None:
-    with pytest.raises(DiasterError, match=r"'no_such_module' \(from --import no_such_module\) was not found"):
-        import_modules(["no_such_module"])
-
-
-@pytest.mark.parametrize("name", ["", ".relative"])
-def test_a_name_that_cannot_be_a_module_is_refused(name: str) -> None:
-    with pytest.raises(DiasterError, match=f"--import '?{name}"):
-        import_modules([name])

@@ -15,11 +15,11 @@ import diaster
 
 HANGING_ENV = """
     import toy_envs
-    from diaster.envs.making import gym_spec
+    from diaster.envs.source import find_source, pack
     from diaster.envs.isolation import IsolatedEnv
 
     def hang():
-        env = IsolatedEnv(gym_spec("{env}").to_json(), 100, ("toy_envs",), 3600.0)
+        env = IsolatedEnv(pack(find_source("{env}", imports=("toy_envs",))), 100, 3600.0)
         env.reset(seed=0)
         for step in range(13):
             if step == 12:
@@ -27,13 +27,13 @@ HANGING_ENV = """
             env.step([0.0, 0.0])
     """
 HANGING_WORKER = """
-    from toy_specs import spec_of
+    from toy_specs import spec_of, toy_source
 
     from diaster.actors.acting import TANH_GAUSSIAN
     from diaster.actors.placement import Placement, make_collectors
 
     def hang():
-        collectors = make_collectors(Placement(spec_of("{env}"), TANH_GAUSSIAN, (0,), ("toy_envs",), 1))
+        collectors = make_collectors(Placement(toy_source("{env}"), spec_of("{env}"), TANH_GAUSSIAN, (0,), 1))
         collectors.states()
         print("now", flush=True)
         collectors.collect([None], 0, 13)

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
-from diaster.config import EpisodicConfig
+from diaster.config import METHODS, EpisodicConfig
 from diaster.decomposers import Decomposer
 from diaster.decomposers.controls import make_episodic
 from diaster.replay.store import init_store
@@ -239,7 +240,8 @@ def test_a_seed_does_not_depend_on_the_seeds_that_learn_together_with_it():
 
 
 def test_quick_runs_from_end_to_end(tmp_path, capsys, monkeypatch):
-    kept = []
+    kept, pictures = [], []
+    monkeypatch.setattr("matplotlib.pyplot.close", pictures.append)
 
     def keep_and_plot(results, out, plot=wr.plot):
         kept.extend(results)
@@ -256,6 +258,11 @@ def test_quick_runs_from_end_to_end(tmp_path, capsys, monkeypatch):
         "| TD",
     ]
     assert out.read_bytes().startswith(b"\x89PNG")
+    curves = {line.get_label(): to_hex(line.get_color()) for line in pictures[0].axes[0].lines[:3]}
+    assert curves == {
+        name: METHODS[method].colour
+        for name, method in (("Diaster", "diaster"), ("RUDDER", "rudder"), ("TD", "episodic"))
+    }
     for result in kept[:2]:  # the net has a head start of a hundred episodes
         assert not result.repairs[:, :100].any()
         assert result.repairs[:, 100:].any()

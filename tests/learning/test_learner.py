@@ -373,6 +373,29 @@ def test_a_seed_whose_policy_is_not_finite_is_rolled_back_to_the_nets_that_were_
     assert learner.snapshot().rollbacks == [0, 2, 0]
 
 
+def test_agents_that_begin_anew_are_others_than_the_first_and_a_rollback_returns_to_them() -> None:
+    learner = learner_of(make_counting(label=None), make_sac(SacConfig(hidden=4)), n_seeds=3)
+    fill(learner, np.random.default_rng(0), 1, 5, 5, 5)
+    first, ready = nets_of_seeds(learner), np.ones(3, bool)
+    learner.fit_decomposer(ready, 0, 1)
+    learner.fit_agent(ready, 0, 1)
+    learnt = nets_of_seeds(learner)
+    learner.restart_agents(np.array([False, True, False]))
+    fresh = nets_of_seeds(learner)
+    for seed in (0, 2):
+        jax.tree.map(np.testing.assert_array_equal, fresh[seed], learnt[seed])
+    for name, array in fresh[1].items():
+        of_agent = name.startswith("state.agent.")
+        assert of_agent or np.array_equal(array, learnt[1][name])
+    weights = next(name for name in fresh[1] if name.startswith("state.agent.actor") and name.endswith("weight"))
+    assert not np.array_equal(fresh[1][weights], learnt[1][weights])
+    assert not np.array_equal(fresh[1][weights], first[1][weights])
+    learner.fit_agent(ready, 1, 1)
+    lose(learner, 1)
+    learner.send_policies()
+    np.testing.assert_array_equal(nets_of_seeds(learner)[1][weights], fresh[1][weights])
+
+
 def test_labels_of_a_seed_are_those_of_its_nets_also_after_a_rollback() -> None:
     learner = learner_of(make_counting(), make_sac(SacConfig(hidden=4)), n_seeds=3)
     fill(learner, np.random.default_rng(0), 1, 5, 5, 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from functools import cache
 
 import jax
@@ -105,6 +106,24 @@ def test_more_steps_than_one_call_takes_are_split_and_put_together_again(monkeyp
     split = reward_model.of_episodes(state, episodes)
     assert [len(rewards) for rewards in split] == [HORIZON, 3, HORIZON]
     np.testing.assert_allclose(np.concatenate(split), np.concatenate(whole), rtol=1e-5, atol=1e-5)
+
+
+def test_many_images_are_not_copied_all_at_once(monkeypatch):
+    monkeypatch.setattr("diaster.learning.reward_model.BLOCK", 64)
+    monkeypatch.setattr("diaster.learning.reward_model.BYTES_AHEAD", 0)
+    dark = [
+        Episode(np.zeros((HORIZON + 1, 4096), np.uint8), np.zeros((HORIZON, ACTIONS), np.float32), 1.0, False)
+        for _ in range(64)
+    ]
+    reward_model = RewardModel(pretend(reward=lambda state, steps: steps.obs[..., 0].astype(jnp.float32)), HORIZON)
+    tracemalloc.start()
+    try:
+        found = reward_model.of_episodes((), held_out(dark))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [len(rewards) for rewards in found] == [HORIZON] * 64
+    assert peak < sum(episode.obs.nbytes for episode in dark)
 
 
 def test_rewards_are_in_the_units_of_the_environment():

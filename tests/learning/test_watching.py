@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toy_methods import make_counting, make_remembering
+from toy_methods import Watched, make_counting, make_watching
 
 from diaster.agents import Agent
 from diaster.agents.xqc import make_xqc
@@ -30,33 +30,6 @@ READY = np.array([True])
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WATCHED", (LENGTH, WIDTH))
-
-
-class Watched(NamedTuple):
-    state: Any
-    rewards: jax.Array  # [T, W]
-    is_last: jax.Array  # [T, W]
-    calls: jax.Array  # []
-
-
-def make_watching() -> Agent:
-    """An agent that learns nothing and keeps what it was shown last."""
-    inner = make_remembering(BATCH)
-
-    def init(key: jax.Array, spec: EnvSpec) -> Watched:
-        zeros = jnp.zeros((LENGTH, WIDTH))
-        return Watched(inner.init(key, spec), zeros, zeros > 0.0, jnp.zeros((), jnp.int32))
-
-    def update(state: Watched, *given: Any) -> tuple[Watched, Any]:
-        new, metrics = inner.update(state.state, *given)
-        return state._replace(state=new), metrics
-
-    return inner._replace(
-        init=init,
-        update=update,
-        policy=lambda state: inner.policy(state.state),
-        watch=lambda state, rewards, is_last: Watched(state.state, rewards, is_last, state.calls + 1),
-    )
 
 
 def numbered_episodes(lengths: list[int], first: int = 0) -> list[Episode]:
@@ -95,7 +68,7 @@ def check_stretches(number: np.ndarray, is_last: np.ndarray) -> None:
 
 
 def test_what_is_watched_are_steps_that_follow_one_another_with_the_rewards_of_the_decomposer_as_it_is_now() -> None:
-    learner = learner_of(make_counting(label=None, reward=of_number), make_watching())
+    learner = learner_of(make_counting(label=None, reward=of_number), make_watching(BATCH, LENGTH, WIDTH))
     learner.store_episodes([numbered_episodes(LENGTHS)])
     starts = set()
     for fits in range(3):
@@ -109,7 +82,7 @@ def test_what_is_watched_are_steps_that_follow_one_another_with_the_rewards_of_t
 
 
 def test_labels_are_watched_where_there_are_some() -> None:
-    learner = learner_of(make_dense(DenseConfig(return_scale=5.0), HORIZON), make_watching())
+    learner = learner_of(make_dense(DenseConfig(return_scale=5.0), HORIZON), make_watching(BATCH, LENGTH, WIDTH))
     learner.store_episodes([numbered_episodes(LENGTHS)])
     learner.fit_agent(READY, 0, 1)
     found = shown(learner)
@@ -117,7 +90,7 @@ def test_labels_are_watched_where_there_are_some() -> None:
 
 
 def test_a_seed_that_is_not_ready_watches_nothing() -> None:
-    learner = learner_of(make_counting(label=None, reward=of_number), make_watching(), n_seeds=2)
+    learner = learner_of(make_counting(label=None, reward=of_number), make_watching(BATCH, LENGTH, WIDTH), n_seeds=2)
     learner.store_episodes([numbered_episodes(LENGTHS), []])
     learner.fit_agent(np.array([True, False]), 0, 2)
     assert learner.state.agent.calls.tolist() == [1, 0]

@@ -9,8 +9,13 @@ import toy_envs
 
 import diaster
 from diaster.errors import DiasterError
-from diaster.media.recording import SpreadStarts, open_cells, record_rollouts
+from diaster.media import recording
+from diaster.media.recording import SpreadStarts, open_cells
 from diaster.rundir.recordings import ROLLOUTS, read_rollouts
+
+
+def record_rollouts(path: Path, episodes: int) -> None:
+    recording.record_rollouts(diaster.load(path), episodes)
 
 
 @pytest.fixture

@@ -17,15 +17,34 @@ def test_an_environment_that_can_draw_is_handed_over() -> None:
         assert picture_of(env).shape == (30, 40, 3)
 
 
-def test_one_that_cannot_draw_is_a_sentence_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
+def refusal(env_id: str) -> str:
     with (
-        pytest.raises(DiasterError, match="libegl1") as caught,
-        rendering_env(lambda **kwargs: make_env("Toy-v0", toy_envs.HORIZON), "Toy-v0"),
+        pytest.raises(DiasterError) as caught,
+        rendering_env(lambda **kwargs: make_env(env_id, toy_envs.HORIZON, **kwargs), env_id),
     ):
         pass
-    assert "'Toy-v0' cannot be drawn here" in str(caught.value) and "\n" not in str(caught.value)
+    assert f"'{env_id}' cannot be drawn here" in str(caught.value) and "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "why"),
+    [
+        ("Toy-v0", "unexpected keyword argument 'render_mode'"),
+        ("ToyUndrawn-v0", "NotImplementedError"),
+        ("ToyBlank-v0", "its render() returned nothing"),
+    ],
+)
+def test_one_that_does_not_draw_is_told_how_to_and_not_to_install_a_driver(env_id: str, why: str) -> None:
+    sentence = refusal(env_id)
+    assert why in sentence and "render_mode='rgb_array'" in sentence
+    assert "EGL" not in sentence
+
+
+def test_one_that_needs_a_driver_is_a_sentence_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    assert "libegl1" in refusal("ToyMujoco-v0")
     assert "MUJOCO_GL" not in os.environ  # it was set only for as long
 
 

@@ -9,7 +9,14 @@ import pytest
 import toy_envs
 
 from diaster.errors import DiasterError
-from diaster.media.video import write_video
+from diaster.media import video
+from diaster.media.video import Film
+from diaster.run import load
+
+
+def write_video(path: Path, out: Path, seed: int | None = None) -> Film:
+    video.check_film(out)
+    return video.write_video(load(path), out, seed)
 
 
 def test_a_film_is_of_the_kind_its_name_says(runner: Path, tmp_path: Path) -> None:

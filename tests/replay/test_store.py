@@ -15,7 +15,7 @@ import pytest
 from jax import jit
 
 from diaster.replay import store as replay
-from diaster.types import Episode
+from diaster.types import Episode, Feedback
 
 OBS, ACTIONS = 2, 1
 CAPACITY, BLOCK_ROWS, BLOCK_EPISODES = 50, 40, 12
@@ -328,10 +328,13 @@ def test_seeds_side_by_side_keep_their_own_episodes():
         assert ledger.live[0][2] <= int(steps[position].min()) <= int(steps[position].max()) < ledger.step
 
 
-def test_the_bytes_foretold_are_the_bytes_taken():
-    store = replay.init_store(1001, 7, 3)
-    scalars = sum(leaf.nbytes for leaf in store if leaf.ndim == 0)
-    assert replay.store_bytes(1001, 7, 3) == sum(leaf.nbytes for leaf in store) - scalars
+@pytest.mark.parametrize("every", ["episode", 1, 2, "environment"])
+@pytest.mark.parametrize("has_known", [False, True])
+def test_the_bytes_foretold_are_the_bytes_taken(every: int | str, has_known: bool):
+    feedback = Feedback(every, has_known)
+    leaves = jax.tree.leaves(replay.init_store(1001, 7, 3, feedback))
+    scalars = sum(leaf.nbytes for leaf in leaves if leaf.ndim == 0)
+    assert replay.store_bytes(1001, 7, 3, feedback) == sum(leaf.nbytes for leaf in leaves) - scalars
 
 
 def test_the_shortest_episodes_fill_the_ring_and_not_its_table():
@@ -369,7 +372,10 @@ def test_a_ring_that_is_filled_again_with_its_live_episodes_holds_the_same_and_g
 
 
 def test_an_empty_ring_is_filled_again_with_nothing() -> None:
-    again = replay.refill_store(CAPACITY, OBS, ACTIONS, replay.EpisodeNumbers(), [])
-    for mine, theirs in zip(again, replay.init_store(CAPACITY, OBS, ACTIONS), strict=True):
-        assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
-        np.testing.assert_array_equal(mine, theirs)
+    for feedback in (Feedback(), Feedback("environment", has_known=True)):
+        again = replay.refill_store(CAPACITY, OBS, ACTIONS, replay.EpisodeNumbers(), [], feedback)
+        fresh = replay.init_store(CAPACITY, OBS, ACTIONS, feedback)
+        assert jax.tree.structure(again) == jax.tree.structure(fresh)
+        for mine, theirs in zip(jax.tree.leaves(again), jax.tree.leaves(fresh), strict=True):
+            assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
+            np.testing.assert_array_equal(mine, theirs)

@@ -27,6 +27,7 @@ from diaster.rundir.files import (
     read_tensors,
     tensor_bytes,
     write_atomically,
+    written_in_pieces,
 )
 
 WEIGHT, STEPS = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([1, 2], np.int32)
@@ -388,3 +389,25 @@ def test_a_folder_that_cannot_be_synced_is_no_error_but_a_broken_disk_is(
     assert (tmp_path / "file").read_bytes() == b"new"
     number = errno.EIO
     assert "cannot be written" in refusal(write_atomically, tmp_path / "file", b"newer")
+
+
+def test_a_file_that_is_written_in_pieces_comes_as_a_whole(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    with written_in_pieces(tmp_path / "file") as temporary:
+        temporary.write_bytes(b"new")
+        assert (tmp_path / "file").read_bytes() == b"old"
+    assert (tmp_path / "file").read_bytes() == b"new" and [item.name for item in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_whose_pieces_were_not_all_written_is_none(tmp_path: Path) -> None:
+    def cut_off(error: Exception) -> None:
+        with written_in_pieces(tmp_path / "file") as temporary:
+            temporary.write_bytes(b"ne")
+            raise error
+
+    with pytest.raises(KeyError):
+        cut_off(KeyError("x"))
+    assert "No space left on device" in refusal(cut_off, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(DiasterError, match="cannot be written"), written_in_pieces(tmp_path / "gone" / "file"):
+        pass

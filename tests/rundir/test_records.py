@@ -57,5 +57,14 @@ def test_a_directory_without_a_run_is_said_to_be_one(tmp_path: Path) -> None:
         assert refusal(read, tmp_path).startswith(f"'{tmp_path}' holds no run")
 
 
+def test_a_folder_of_runs_is_said_to_be_one_and_some_are_named(tmp_path: Path) -> None:
+    for number in range(7):
+        (tmp_path / f"run{number}").mkdir()
+        (tmp_path / f"run{number}" / CONFIG).write_text("")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(DiasterError, match=r"is no run but a folder of runs; give one of them \(run0, .*, run4, …\)"):
+        read_config(tmp_path)
+
+
 def test_metadata_are_json(run: Path) -> None:
     assert json.loads((run / METADATA).read_text(encoding="utf-8")) == {"device": "cpu"}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import shutil
 import stat
 import sys
@@ -60,6 +63,42 @@ def test_a_signed_directory_is_trusted_and_one_with_other_modules_is_not(tmp_pat
         check_trust(tmp_path, build_config(env="Toy-v0", imports=(MODULE, "another")))
     with pytest.raises(DiasterError, match="asks to import there,"):
         check_trust(tmp_path, build_config(env="there:Toy-v0"))
+
+
+def test_a_signature_is_of_one_function_and_not_of_all_in_its_module(tmp_path: Path) -> None:
+    sign(tmp_path, build_config(env="mine:make_env"))
+    check_trust(tmp_path, build_config(env="mine:make_env", steps=7))
+    with pytest.raises(DiasterError, match="asks to import mine,"):
+        check_trust(tmp_path, build_config(env="mine:remove_everything"))
+
+
+def test_texts_for_an_environment_need_a_signature_of_these_very_texts(tmp_path: Path) -> None:
+    mine = build_config(env="Toy-v0", env_kwargs={"file": "a.xml", "size": 3})
+    with pytest.raises(DiasterError, match=r"asks to make 'Toy-v0' with texts of its own for file,"):
+        check_trust(tmp_path, mine)
+    sign(tmp_path, mine)
+    check_trust(tmp_path, mine)
+    for file in ("b.xml", ["b.xml"], {"a": [{"b": "b.xml"}]}):
+        with pytest.raises(DiasterError, match="with texts of its own for file"):
+            check_trust(tmp_path, build_config(env="Toy-v0", env_kwargs={"file": file, "size": 3}))
+
+
+def test_numbers_for_an_environment_need_no_signature(tmp_path: Path) -> None:
+    config = build_config(env="Toy-v0", env_kwargs={"size": 3, "on": True, "rows": [[1.5], []]})
+    sign(tmp_path, config)
+    check_trust(tmp_path, config)
+    assert not (tmp_path / SIGNATURE).exists()
+
+
+def test_a_signature_of_a_version_before_there_were_arguments_is_still_good(tmp_path: Path, state_home: Path) -> None:
+    sign(tmp_path, SETTINGS)
+    key = (state_home / "diaster" / "key").read_bytes()
+    before = hmac.new(key, json.dumps((MODULE,)).encode(), hashlib.sha256).hexdigest()
+    assert (tmp_path / SIGNATURE).read_text() == before
+
+
+def test_a_placeholder_imports_nothing(tmp_path: Path) -> None:
+    check_trust(tmp_path, build_config(env="<mine:make_env>"))
 
 
 def test_settings_that_import_nothing_need_no_signature(tmp_path: Path, state_home: Path) -> None:

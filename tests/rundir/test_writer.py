@@ -9,7 +9,18 @@ import pytest
 from diaster.config import RunConfig, build_config
 from diaster.errors import DiasterError
 from diaster.rundir.lock import LOCK
-from diaster.rundir.records import CONFIG, DECOMPOSER, DONE, METADATA, POLICY, read_config, read_metadata, read_tensors
+from diaster.rundir.records import (
+    BEST,
+    CONFIG,
+    DECOMPOSER,
+    DONE,
+    METADATA,
+    NETS,
+    POLICY,
+    read_config,
+    read_metadata,
+    read_tensors,
+)
 from diaster.rundir.results import read_progress
 from diaster.rundir.writer import RunWriter, free_directory, refuse_existing_run
 
@@ -87,9 +98,9 @@ def test_results_that_could_not_be_written_are_written_with_the_next_or_at_the_e
             with pytest.raises(DiasterError, match="No space left"):
                 run.record([row(last, 4)], TENSORS, TENSORS)
             with pytest.raises(DiasterError, match="No space left"):
-                run.finish({})
+                run.finish({}, {})
         assert not (tmp_path / "run" / DONE).exists()
-    run.finish({})
+    run.finish({}, {})
     assert read_progress(tmp_path / "run")["step"].tolist() == [20, 30]
     assert (tmp_path / "run" / POLICY).exists() and (tmp_path / "run" / DONE).exists()
     run.release()
@@ -111,9 +122,32 @@ def test_a_run_is_done_when_it_is_finished_and_not_before(tmp_path: Path) -> Non
     run = claimed(tmp_path / "run")
     run.record([row(10, 4)], TENSORS, TENSORS)
     assert not (tmp_path / "run" / DONE).exists()
-    run.finish({"wall_seconds": 1.5})
+    run.finish({"wall_seconds": 1.5}, TENSORS)
     assert (tmp_path / "run" / DONE).exists()
     assert read_metadata(tmp_path / "run") == {"device": "cpu", "wall_seconds": 1.5}
+    assert read_tensors(tmp_path / "run" / NETS).keys() == TENSORS.keys()
+
+
+def test_the_best_policies_are_written_when_there_are_new_ones_and_what_failed_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, best = claimed(tmp_path / "run"), tmp_path / "run" / BEST
+    run.record([row(10, 4)], TENSORS, TENSORS, TENSORS)
+    first = best.stat().st_mtime_ns
+    run.record([row(20, 4)], TENSORS, TENSORS)
+    assert best.stat().st_mtime_ns == first
+    later = {name: value + 1 for name, value in TENSORS.items()}
+
+    def full(path: Path, content: bytes) -> None:
+        raise DiasterError(f"'{path.name}' cannot be written: No space left on device.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("diaster.rundir.writer.write_atomically", full)
+        with pytest.raises(DiasterError, match="No space left"):
+            run.record([row(30, 4)], TENSORS, TENSORS, later)
+    run.record([row(40, 4)], TENSORS, TENSORS)
+    for name, value in later.items():
+        np.testing.assert_array_equal(read_tensors(best)[name], value)
 
 
 def test_a_run_that_is_written_reads_back(tmp_path: Path) -> None:
@@ -177,7 +211,7 @@ def test_a_run_that_was_finished_meanwhile_is_not_begun_again(tmp_path: Path) ->
     first = claimed(tmp_path / "run")
     first.record([row(10, 4)], TENSORS, TENSORS)
     second = RunWriter(tmp_path / "run", config(), {}, is_resumed=True)  # looked before the first one ended
-    first.finish({})
+    first.finish({}, {})
     first.release()
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
     with pytest.raises(DiasterError, match="is complete; there is nothing left to train"):

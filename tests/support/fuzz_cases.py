@@ -29,7 +29,8 @@ from diaster.rundir.checkpoint import DIRECTORY, generations
 from diaster.rundir.checkpoint.manifest import checksum, manifest_name
 from diaster.rundir.recordings import ROLLOUTS, read_rollouts
 from diaster.rundir.records import CONFIG, METADATA, read_config
-from diaster.sweep.conduct import describe_plan, local_site, make_plan
+from diaster.sweep.conduct import local_site, make_plan
+from diaster.sweep.describe import describe_plan
 from diaster.sweep.resources import Wishes, find_machine
 from diaster.training.progress import Progress, Silent
 from diaster.training.train import resume_training
@@ -314,7 +315,7 @@ def recording_case(random: np.random.Generator, sources: Sources, sandbox: Sandb
         "read": lambda: read_rollouts(run),
         "figure": lambda: write_figure(figure, run, out / "figure.png"),
         "report": lambda: write_page(run, out / "report.html"),
-        "record": lambda: record_rollouts(run, 1, trust=True),
+        "record": lambda: record_rollouts(load(run, trust=True), 1),
     }
     names = ["read", "figure", "figure", "figure", "figure", "report"] + ["record"] * (whole.name != "maze")
     name = pick(random, names)

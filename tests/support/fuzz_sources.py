@@ -14,6 +14,7 @@ from small_runs import StoppingAt, small
 from diaster.config import build_config, write_toml
 from diaster.errors import Stopped
 from diaster.media.recording import record_rollouts
+from diaster.run import load
 from diaster.rundir.checkpoint import DIRECTORY, generations
 from diaster.rundir.checkpoint.manifest import manifest_bytes, manifest_name, read_manifest
 from diaster.rundir.records import CONFIG, DONE, METADATA
@@ -92,7 +93,7 @@ def make_sources(folder: Path) -> Sources:
         whole = folder / f"{name}-complete"
         shutil.copytree(run, whole)
         resume_training(whole, Silent())
-        record_rollouts(whole, 2)
+        record_rollouts(load(whole), 2)
         for path in (run, whole):
             fix_what_the_clock_has_written(path)
     line = make_run_with_nets(folder / "line", "ToyRunner-v0")
@@ -101,7 +102,7 @@ def make_sources(folder: Path) -> Sources:
     make_maze_rollouts(maze, 1.0, episodes=4, length=30)
     make_sweep(folder / "sweep", folder / "rd-complete")
     shutil.copytree(folder / "rd-complete", folder / "outside")
-    shutil.copytree(folder / "rd-cut-off" / DIRECTORY, folder / "outside" / DIRECTORY)
+    shutil.copytree(folder / "rd-cut-off" / DIRECTORY, folder / "outside" / DIRECTORY, dirs_exist_ok=True)
     for name in ("tensorboard", "logs"):
         (folder / "outside" / name).mkdir()
     return find_sources(folder)

@@ -24,7 +24,16 @@ import toy_envs  # noqa: F401
 
 from diaster.agents import make_agent
 from diaster.analysis.plots import learning_curve
-from diaster.config import AGENTS, METHODS, EvaluationConfig, ReplayConfig, RunConfig, build_config, write_toml
+from diaster.config import (
+    AGENTS,
+    METHODS,
+    EvaluationConfig,
+    ImageConfig,
+    ReplayConfig,
+    RunConfig,
+    build_config,
+    write_toml,
+)
 from diaster.decomposers import make_decomposer
 from diaster.envs.making import describe_env, make_env
 from diaster.errors import DiasterError
@@ -56,10 +65,13 @@ SETTINGS = (
     RunConfig,
     ReplayConfig,
     EvaluationConfig,
+    ImageConfig,
     *(method.settings for method in METHODS.values()),
     *(agent.settings for agent in AGENTS.values()),
 )
-ANNOTATIONS = {text.encode() for settings in SETTINGS for text in settings.__annotations__.values()}
+ANNOTATIONS = {
+    text.encode() for settings in SETTINGS for kind in settings.__mro__[:-1] for text in kind.__annotations__.values()
+}
 audited: list[list[tuple[str, tuple[Any, ...]]]] = []
 
 

@@ -19,9 +19,14 @@ TOP = dict(zip(PAPER_TASKS, (1000.0, 3300.0, 45.0, 4200.0, 3900.0, 5200.0, 160_0
 
 
 def make_run(
-    path: Path, returns: Mapping[int, Sequence[float]], every: int = 100, done: bool = True, **settings: Any
+    path: Path,
+    returns: Mapping[int, Sequence[float]],
+    every: int = 100,
+    done: bool = True,
+    columns: Mapping[str, Sequence[float]] | None = None,
+    **settings: Any,
 ) -> Path:
-    """Seed → returns, evaluated at every multiple of `every` steps."""
+    """Seed → returns, evaluated at every multiple of `every` steps; other columns are the same for every seed."""
     path.mkdir(parents=True)
     settings = {"env": "Toy-v0", "seeds": tuple(returns) or (0,), "horizon": 1000, **settings}
     longest = max(map(len, returns.values()), default=0)
@@ -36,6 +41,7 @@ def make_run(
             "seed": seed,
             "episodes": n,
             "return_mean": of[n],
+            **{name: values[n] for name, values in (columns or {}).items()},
         }
         for n in range(longest)
         for seed, of in returns.items()

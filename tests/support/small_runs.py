@@ -71,6 +71,24 @@ def learnt_bytes(run: Run) -> tuple[bytes, bytes, bytes]:
     return tuple((run.path / name).read_bytes() for name in (PROGRESS, POLICY, DECOMPOSER))  # type: ignore[return-value]
 
 
+class Heard(Silent):
+    """Keeps what it is told in words."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+        self.notes: list[str] = []
+        self.done: list[str] = []
+
+    def warn(self, sentence: str) -> None:
+        self.warnings.append(sentence)
+
+    def note(self, sentence: str) -> None:
+        self.notes.append(sentence)
+
+    def doing(self, what: str) -> None:
+        self.done.append(what)
+
+
 class Copying(Silent):
     """Copies the run directory after some steps, as if the machine had died there; warnings are kept."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from diaster.config import build_config
-from diaster.sweep.estimate import Need
 from diaster.sweep.status import CellStatus
+from diaster.training.estimate import Need
 
 
 def cell(steps: int = 1000, seconds: float = 100.0, method: str = "diaster") -> CellStatus:

@@ -3,7 +3,9 @@
 import ctypes
 import os
 import signal
+import threading
 import time
+from functools import partial
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -40,6 +42,13 @@ class Toy(gym.Env):
 
     def reward(self) -> Any:
         return 1.0 if self.constant else 1.0 - float(np.square(self.place - 0.5).sum())
+
+
+class NearlyConstantToy(Toy):
+    """Its returns hardly differ from each other."""
+
+    def reward(self) -> Any:
+        return 100.0 + 0.001 * super().reward()
 
 
 class ForkingToy(Toy):
@@ -130,6 +139,51 @@ class EpisodicToy(Toy):
         return obs, self.total if last else 0.0, False, last, info
 
 
+class MarkingToy(Toy):
+    """Marks spans at random times, some of them without a number, and tells a part of every reward."""
+
+    since = 0.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.since = 0.0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, _ = super().step(action)
+        known = 0.25 * (self.time % 2)
+        info: dict[str, Any] = {"known_reward": known}
+        self.since += reward + known
+        chance = self.np_random.random()
+        if chance < 0.4:
+            info["feedback"] = None if chance < 0.1 else self.since
+            self.since = 0.0
+        return obs, reward + known, terminated, truncated, info
+
+
+class SayingToy(Toy):
+    """Says in every step's `info` what it is told to."""
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        super().__init__()
+        self.info = info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, dict(self.info)
+
+
+class WideToy(Toy):
+    """Shows as many numbers as it is told, and how long a word is."""
+
+    def __init__(self, width: int = 3, word: str = "", rows: Any = ()) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(-np.inf, np.inf, (width,), np.float32)
+        self.width, self.word, self.rows = width, word, rows
+
+    def observe(self) -> Any:
+        return np.resize(self.place, self.width) + np.float32(len(self.word) + sum(map(sum, self.rows)))
+
+
 class DictToy(Toy):
     """Its observation comes in named parts, one of them a matrix."""
 
@@ -170,6 +224,46 @@ class DiscreteToy(Toy):
         return super().step(np.full(2, float(action - self.action_space.start) - 1.0))
 
 
+class DotToy(Toy):
+    """A dot that is pushed about on a picture: the reward of a step is how near it stays to a place."""
+
+    def __init__(self, is_coloured: bool, is_discrete: bool = False) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0, 255, (12, 16, 3) if is_coloured else (12, 16), np.uint8)
+        if is_discrete:
+            self.action_space = spaces.Discrete(4)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        pushes = ([1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0])
+        return super().step(pushes[action] if isinstance(self.action_space, spaces.Discrete) else action)
+
+    def observe(self) -> Any:
+        picture = np.zeros(self.observation_space.shape, np.uint8)
+        row, column = (int(np.clip(5.0 + 2.5 * self.place[axis], 0.0, 9.0)) for axis in (0, 1))
+        picture[row : row + 3, column : column + 3] = 255
+        return picture
+
+
+class TableToy(Toy):
+    """A walk over a table, as in Gymnasium's toy texts: whole numbers go in and come out, also as the reward."""
+
+    MOVES: ClassVar[dict[int, int]] = {0: -1, 1: 1}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space, self.action_space = spaces.Discrete(5, start=3), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.cell = int(self.np_random.integers(5))
+        return self.cell + 3, {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.time += 1
+        self.cell = min(max(self.cell + self.MOVES[action], 0), 4)
+        return np.asarray(self.cell + 3), np.asarray(self.cell), np.bool_(False), 0, {}  # type: ignore[return-value]
+
+
 class RunnerToy(Toy):
     """Tells how far it has come, and can draw itself."""
 
@@ -191,6 +285,30 @@ class RunnerToy(Toy):
 
     def render(self) -> Any:
         return np.full((30, 40, 3), min(255, 20 * self.time), np.uint8)
+
+
+class UndrawnToy(Toy):
+    """Says that it can draw, and does not."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 50}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__()
+        self.render_mode = render_mode
+
+
+class BlankToy(UndrawnToy):
+    """Draws nothing."""
+
+    def render(self) -> Any:
+        return None
+
+
+class MujocoToy(UndrawnToy):
+    """Has a name like those that draw with a driver, and lacks it."""
+
+    def render(self) -> Any:
+        raise RuntimeError("no driver")
 
 
 class MazeToy(Toy):
@@ -224,16 +342,20 @@ class SpacesToy(Toy):
     def __init__(self, kind: str) -> None:
         super().__init__()
         box = self.observation_space
-        if kind == "image":
-            self.observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
-        elif kind == "grey image":
-            self.observation_space = spaces.Box(0, 255, (8, 8), np.uint8)
+        if kind == "image with channels first":
+            self.observation_space = spaces.Box(0, 255, (3, 8, 8), np.uint8)
         elif kind == "image in a dict":
             self.observation_space = spaces.Dict({"place": box, "camera": spaces.Box(0, 255, (8, 8, 3), np.uint8)})
+        elif kind == "nothing":
+            self.observation_space = spaces.Box(-1.0, 1.0, (0,))
         elif kind == "text":
             self.observation_space = spaces.Text(5)
         elif kind == "several discrete actions":
             self.action_space = spaces.MultiDiscrete([3, 2])
+        elif kind == "many choices":
+            self.action_space = spaces.MultiDiscrete([9] * 4)
+        elif kind == "whole numbers":
+            self.action_space = spaces.Box(-3, 8, (2,), np.int16)
         elif kind == "binary actions":
             self.action_space = spaces.MultiBinary(3)
         elif kind == "dict actions":
@@ -321,6 +443,10 @@ def make_toy() -> gym.Env:
     return Toy()
 
 
+def make_wide(width: int = 3, word: str = "", render_mode: str | None = None) -> gym.Env:
+    return WideToy(width, word)
+
+
 def register(name: str, toy: type[Toy], horizon: int | None = HORIZON, **kwargs: Any) -> None:
     entry = f"toy_envs:{toy.__name__}"
     gym.register(f"{name}-v0", entry_point=entry, max_episode_steps=horizon, kwargs=kwargs)
@@ -339,8 +465,13 @@ register("ToyMoody", MoodyToy)
 register("ToyProcess", ProcessToy)
 register("ToyUnlucky", UnluckyToy)
 register("ToyRunner", RunnerToy)
+register("ToyUndrawn", UndrawnToy)
+register("ToyBlank", BlankToy)
+register("ToyMujoco", MujocoToy)
 register("ToyMaze", MazeToy)
+register("ToyWide", WideToy)
 register("ToyConstant", Toy, constant=True)
+register("ToyNearlyConstant", NearlyConstantToy)
 register("ToyTerminates", Toy, terminate_at=7)
 register("ToyOneStep", Toy, terminate_at=1)
 register("ToyEndless", Toy, horizon=None)
@@ -348,16 +479,24 @@ register("ToyEpisodic", EpisodicToy)
 register("ToyPlain", PlainToy)
 register("ToySpreadEven", SpreadToy, late=False)
 register("ToySpreadLate", SpreadToy, late=True)
+register("ToyMarks", MarkingToy)
+register("ToySilent", SayingToy, info={})
 register("ToyDict", DictToy)
 register("ToyBounded", BoundedToy)
 register("ToyDiscrete", DiscreteToy)
 register("ToyDiscreteFrom5", DiscreteToy, start=5)
-register("ToyImage", SpacesToy, kind="image")
-register("ToyGreyImage", SpacesToy, kind="grey image")
+register("ToyDot", DotToy, is_coloured=True)
+register("ToyLongDot", DotToy, horizon=30, is_coloured=False)
+register("ToyDotDiscrete", DotToy, is_coloured=False, is_discrete=True)
+register("ToyImageChannelsFirst", SpacesToy, kind="image with channels first")
 register("ToyImageInDict", SpacesToy, kind="image in a dict")
+register("ToyNothing", SpacesToy, kind="nothing")
 register("ToyText", SpacesToy, kind="text")
 register("ToyMultiDiscrete", SpacesToy, kind="several discrete actions")
 register("ToyMultiBinary", SpacesToy, kind="binary actions")
+register("ToyManyChoices", SpacesToy, kind="many choices")
+register("ToyWholeNumbers", SpacesToy, kind="whole numbers")
+register("ToyTable", TableToy)
 register("ToyDictActions", SpacesToy, kind="dict actions")
 register("ToyUnbounded", SpacesToy, kind="unbounded")
 register("ToyNoRoom", SpacesToy, kind="no room")
@@ -373,4 +512,5 @@ register("ToyCrashes", BrokenToy, fault="crash", at=13)
 register("ToyHangs", BrokenToy, fault="hang", at=13)
 register("ToyHangsInC", BrokenToy, fault="hang in C", at=13)
 register("ToyRaises", BrokenToy, fault="raise", at=13)
+gym.register("ToyUnsendable-v0", entry_point=partial(Toy, constant=threading.Lock()), max_episode_steps=HORIZON)
 gym.register("ToyFunction-v0", entry_point=make_toy, max_episode_steps=HORIZON)

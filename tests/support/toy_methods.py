@@ -8,14 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 from diaster.actors import acting
 from diaster.agents import Acting, Agent, Transition
 from diaster.config import DenseConfig
+from diaster.config.fitted import NO_UPDATES, UpdateCost
 from diaster.config.limits import Positive
-from diaster.config.methods import NO_UPDATES, MethodName, UpdateCost
+from diaster.config.methods import MethodName
 from diaster.decomposers import Decomposer
 from diaster.decomposers.controls import make_dense
 from diaster.nn.nets import Linear, mlp_init
@@ -68,6 +70,33 @@ def make_remembering(batch_size: int) -> Agent:
     )
 
 
+class Watched(NamedTuple):
+    state: Any
+    rewards: Array  # [T, W]
+    is_last: Array  # [T, W]
+    calls: Array  # []
+
+
+def make_watching(batch_size: int, length: int, width: int) -> Agent:
+    """An agent that learns nothing and keeps what it was shown last."""
+    inner = make_remembering(batch_size)
+
+    def init(key: Array, spec: EnvSpec) -> Watched:
+        zeros = jnp.zeros((length, width))
+        return Watched(inner.init(key, spec), zeros, zeros > 0.0, jnp.zeros((), jnp.int32))
+
+    def update(state: Watched, *given: Any) -> tuple[Watched, Any]:
+        new, metrics = inner.update(state.state, *given)
+        return state._replace(state=new), metrics
+
+    return inner._replace(
+        init=init,
+        update=update,
+        policy=lambda state: inner.policy(state.state),
+        watch=lambda state, rewards, is_last: Watched(state.state, rewards, is_last, state.calls + 1),
+    )
+
+
 def make_counting_of(settings: Any, horizon: int) -> Decomposer:
     """`make_counting` in the place of a method."""
     return make_counting()
@@ -114,6 +143,23 @@ def make_true_rewards(settings: Any, horizon: int) -> Decomposer:
 
 def make_rewards_a_thousandth_larger(settings: Any, horizon: int) -> Decomposer:
     return read_off(1.001)
+
+
+class Learnt(NamedTuple):
+    factor: Array  # []
+    episodes: Array  # [] that are needed
+
+
+def make_true_rewards_at_last(settings: Any, horizon: int) -> Decomposer:
+    """Gives no rewards before ten episodes, and the true ones from there on; some seeds know them from the start."""
+
+    def init(key: Array, spec: EnvSpec) -> Learnt:
+        return Learnt(jnp.zeros(()), jnp.where(jax.random.bernoulli(key), 10, 1))
+
+    def ingest(state: Learnt, store: Any, block: Any) -> Learnt:
+        return state._replace(factor=jnp.where(store.n_episodes >= state.episodes, 1.0, state.factor))
+
+    return read_off(1.0)._replace(init=init, ingest=ingest, saved=Learnt._fields)
 
 
 def make_dense_in_disguise(settings: Any, horizon: int) -> Decomposer:

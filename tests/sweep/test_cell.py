@@ -60,7 +60,7 @@ def test_rollouts_are_recorded_of_a_finished_cell_and_it_is_not_trained_again(
 ) -> None:
     asked: list[Any] = []
     module = types.ModuleType("diaster.media.recording")
-    module.record_rollouts = lambda path, episodes, trust: asked.append((path, episodes))  # type: ignore[attr-defined]
+    module.record_rollouts = lambda run, episodes: asked.append((run.path, episodes))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "diaster.media.recording", module)
     before = (whole.path / DONE).stat().st_mtime_ns
     run_cell(order(whole.path, record_episodes=5), quiet())

@@ -24,7 +24,8 @@ from diaster.errors import DiasterError
 from diaster.rundir.checkpoint import DIRECTORY, generations
 from diaster.rundir.lock import RunLock
 from diaster.rundir.records import CONFIG, DONE, METADATA, PROGRESS, read_config
-from diaster.sweep.conduct import FILE, LOGS, describe_plan, local_site, make_plan, state_of_unseen
+from diaster.sweep.conduct import FILE, LOGS, local_site, make_plan, state_of_unseen
+from diaster.sweep.describe import describe_plan
 from diaster.sweep.resources import Wishes, find_machine
 from diaster.sweep.status import STATUS
 
@@ -87,7 +88,8 @@ def test_a_cell_that_fails_stops_no_other_and_the_end_says_which(swept: Swept) -
     code, out, err = swept.output
     assert code == 2
     assert state_of(swept.output) == {"Toy-v0_uniform": "done", "ToyShape-v0_uniform": "failed"}
-    last = err.splitlines()[-1]
+    first, *_, last = err.splitlines()
+    assert first.startswith("2 cells, 0 done; ") and "left (an estimate" in first
     assert last.startswith("diaster: 1 of 2 cells failed; the first, 'ToyShape-v0_uniform': the environment")
     assert last.endswith("The same command tries them again.")
     assert "done: " not in out
@@ -257,9 +259,11 @@ def test_a_signal_lets_cells_write_checkpoints_and_the_last_line_says_how_to_go_
     endless.send_signal(signal.SIGTERM)
     _, err = endless.communicate(timeout=300)
     assert endless.returncode == 143
-    assert err == (
+    answer, last = err.splitlines()
+    assert answer == "the cells that run finish their chunks, then write checkpoints"
+    assert last == (
         "diaster: stopped with 0 of 1 cells done; go on with the same command: "
-        "diaster sweep some.toml --out out --quiet\n"
+        "diaster sweep some.toml --out out --quiet"
     )
     assert generations(cell / DIRECTORY)
     assert read_config(cell).steps == 1_000_000

@@ -11,7 +11,7 @@ from rich.console import Console
 from sweep_cells import cell
 
 from diaster.sweep.cell import Ended
-from diaster.sweep.display import EventLines, LiveTable, counts, plain_table, row_of
+from diaster.sweep.display import EventLines, LiveTable, Quiet, counts, plain_table, row_of
 from diaster.sweep.status import Status
 
 
@@ -83,3 +83,12 @@ def test_columns_are_aligned() -> None:
 
 def test_a_name_of_any_length_is_shown_in_part() -> None:
     assert plain_table(("cell",), [("x" * 10_000,)]).splitlines()[1] == "x" * 99 + "…"
+
+
+def test_what_answers_a_signal_is_said_by_every_display(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    for display in (EventLines(stream), LiveTable(Console(file=stream, width=100)), Quiet()):
+        display.say("cells [finish] their chunks")
+        display.close()
+    assert stream.getvalue().count("cells [finish] their chunks\n") == 2
+    assert capsys.readouterr() == ("", "cells [finish] their chunks\n")

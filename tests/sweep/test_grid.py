@@ -10,7 +10,9 @@ from diaster.config import PAPER_TASKS, DiasterConfig
 from diaster.errors import DiasterError
 from diaster.sweep.grid import MOST_CELLS, Grid, read_grid
 
-EXPERIMENTS = sorted((Path(__file__).parents[2] / "experiments").glob("*.toml"))
+FOLDER = Path(__file__).parents[2] / "experiments"
+CAMPAIGN = sorted(FOLDER.glob("campaign-*.toml"))
+EXPERIMENTS = sorted(set(FOLDER.glob("*.toml")) - set(CAMPAIGN))
 
 
 @pytest.fixture
@@ -97,6 +99,27 @@ def test_names_may_have_hyphens_as_on_the_command_line(file: Path) -> None:
     assert grid.cells[0].config.warmup_steps == 9
 
 
+def test_arguments_of_the_environment_are_axes_and_settings_like_any_other(file: Path) -> None:
+    grid = grid_of(
+        file,
+        """
+        [settings]
+        env-kwargs.is_slippery = false
+        [axes]
+        env = "FrozenLake-v1"
+        "env_kwargs.map_name" = ["4x4", "8x8"]
+        """,
+    )
+    assert [cell.name for cell in grid.cells] == [
+        "FrozenLake-v1_diaster_map-name-4x4",
+        "FrozenLake-v1_diaster_map-name-8x8",
+    ]
+    assert [cell.config.env_kwargs for cell in grid.cells] == [
+        {"is_slippery": False, "map_name": "4x4"},
+        {"is_slippery": False, "map_name": "8x8"},
+    ]
+
+
 def test_files_with_former_names_of_settings_are_still_read(file: Path) -> None:
     grid = grid_of(
         file,
@@ -167,7 +190,7 @@ def test_what_is_wrong_with_a_file_is_a_sentence(file: Path) -> None:
 
 def test_every_figure_has_an_experiment_and_a_small_twin() -> None:
     names = {file.stem for file in EXPERIMENTS}
-    figures = {"performance", "proxy-reward", "heatmap", "cut-points", "step-reward", "credit", "summary"}
+    figures = {"performance", "proxy-reward", "heatmap", "cut-points", "step-reward", "feedback", "credit", "summary"}
     assert names == figures | {f"{name}-small" for name in figures}
 
 
@@ -178,3 +201,13 @@ def test_every_experiment_can_be_read_and_the_large_ones_have_the_papers_step_bu
         for cell in cells:
             if "small" not in file.stem and cell.config.env in PAPER_TASKS:
                 assert cell.config.steps == PAPER_TASKS[cell.config.env].steps, (file, cell.name)
+
+
+def test_the_campaign_has_five_seeds_and_no_more_steps_than_the_paper() -> None:
+    names = {"feedback", "options", "paper", "sac", "xqc"}
+    assert {file.stem for file in CAMPAIGN} == {f"campaign-{name}" for name in names}
+    for file in CAMPAIGN:
+        for cell in read_grid(file).cells:
+            assert cell.config.seeds == (0, 1, 2, 3, 4), (file, cell.name)
+            if cell.config.env in PAPER_TASKS:
+                assert cell.config.steps <= PAPER_TASKS[cell.config.env].steps, (file, cell.name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,8 @@ from sweep_cells import cell
 
 from diaster.sweep import status as module
 from diaster.sweep.cell import At, Ended
-from diaster.sweep.estimate import Need
-from diaster.sweep.status import Status, read_recorded
+from diaster.sweep.status import Finished, Status, correction, read_recorded
+from diaster.training.estimate import Need
 
 
 @pytest.fixture
@@ -67,13 +66,28 @@ def test_finished_cells_correct_what_is_left(status: Status) -> None:
     assert status.seconds_left() == 50.0
 
 
-def test_a_running_cell_is_judged_by_its_own_speed(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = time.monotonic()
+def test_a_running_cell_is_judged_by_what_it_says_itself_once_it_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     running = cell()
     running.state = "running"
     running.note(At(200, is_start=True))
-    assert running.seconds_left(1.0) == pytest.approx(80.0)
-    monkeypatch.setattr(module.time, "monotonic", lambda: now + 30)
-    running.note(At(500))
-    assert running.seconds_left(1.0) == pytest.approx(50.0)  # 300 steps took 30 seconds
+    assert running.seconds_left(1.0) == pytest.approx(80.0)  # 800 of 1000 steps, at 100 seconds for all
+    now += 30
+    running.note(At(300))
+    assert running.seconds_left(1.0) == pytest.approx(50.0), "random steps are quick, and tell nothing"
+    running.note(At(500, seconds_left=700.0))
+    now += 10
+    assert running.seconds_left(1.0) == pytest.approx(690.0)
+    now += 1000
+    assert running.seconds_left(1.0) == 0.0
+    running.note(At(400, is_start=True))
+    assert running.seconds_left(1.0) == pytest.approx(60.0), "it was started again"
+
+
+def test_expectations_are_corrected_by_finished_cells_of_the_method_else_by_all() -> None:
+    finished = [Finished("rrd", 10.0, 20.0), Finished("rrd", 10.0, 30.0), Finished("ircr", 10.0, 5.0)]
+    assert correction("rrd", finished) == (2.5, 2)
+    assert correction("ircr", finished) == (0.5, 1)
+    assert correction("diaster", finished) == (2.0, 3)
+    assert correction("diaster", []) == (1.0, 0)

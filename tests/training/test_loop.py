@@ -190,9 +190,9 @@ def test_one_program_per_number_of_updates_is_compiled(tmp_path: Path, monkeypat
     method = {"name": "rrd", "hidden": 4, "subset": 4}
     train(tmp_path / "run", steps=400, seeds=2, method=method, agent="ddpg")
     (learner,) = made
-    assert learner._fit_decomposer._cache_size() == 1
+    assert learner._replay._fit._cache_size() == 1
     assert learner._fit_agent._cache_size() == 1
-    assert learner._ingest._cache_size() == 1
+    assert learner._replay._ingest._cache_size() == 1
 
 
 def test_a_poor_fit_late_in_a_run_is_warned_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,7 +247,7 @@ def test_a_run_that_cannot_be_set_up_leaves_no_process_behind(tmp_path: Path, mo
 
 
 def test_episodes_lost_to_faults_are_counted_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = train(tmp_path / "run", "ToyRaises-v0", seeds=2, quiet=True, **QUICK)
+    run = train(tmp_path / "run", "ToyRaises-v0", seeds=2, **QUICK)
     table = run.progress
     assert run.done
     # An environment breaks at its 13th step: 9 of the first 120 steps, 18 of 240.

@@ -1,5 +1,7 @@
+import dataclasses
 import io
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -8,18 +10,21 @@ from diaster.config import build_config
 from diaster.training import progress as report
 from diaster.training.progress import (
     Bar,
-    Clock,
     Lines,
-    Outlook,
     Progress,
     Silent,
+    Unfailing,
     evaluation_line,
     headline,
     make_reporter,
     mean,
     number,
+    outcome,
+    outlook,
+    pace,
+    score,
 )
-from diaster.types import EnvSpec
+from diaster.types import EnvSpec, Image
 
 NAN = float("nan")
 CONFIG = build_config(env="Toy-v0", steps=1000, seeds=(4, 2))
@@ -31,82 +36,46 @@ def row(seed: int, **values: float) -> dict[str, float]:
     return {"step": 500, "seed": seed, **known, **values}
 
 
-class Time:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def perf_counter(self) -> float:
-        return self.now
+LEARNING = Progress(1000, 45.6, 0.5, speed=400.0, seconds_left=754.0)
 
 
-@pytest.fixture
-def clock_time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    time = Time()
-    monkeypatch.setattr(report, "time", time)
-    return time
-
-
-def follow(reporter: report.Reporter, clock_time: Time) -> None:
+def follow(reporter: report.Reporter) -> None:
     """All that training tells a reporter."""
     reporter.start(CONFIG, SPEC)
-    clock_time.now += 2.0
-    reporter.advance(Progress(400, 12.3, NAN))
-    clock_time.now += 1.0
+    reporter.note("this will take [some] time.")
+    reporter.advance(Progress(40, 12.3, NAN))
+    reporter.doing("compiling the [agent's] updates")
+    reporter.advance(Progress(400, 12.3, NAN, 400.0, 3.0))
+    reporter.doing("evaluating")
     reporter.evaluated([row(4), row(2)])
     reporter.warn("the fit is [poor] indeed.")
-    reporter.advance(Progress(1000, 45.6, 0.5))
+    reporter.doing("evaluating")
+    reporter.advance(LEARNING)
+    reporter.answer("finishing the [chunk].")
     reporter.close()
 
 
-# Clock
+@pytest.fixture
+def states() -> Callable[[Bar], str]:
+    def state(bar: Bar) -> str:
+        [task] = bar._bar.tasks
+        return str(task.fields["state"])
+
+    return state
 
 
-def test_a_clock_that_has_seen_nothing_says_nothing(clock_time: Time) -> None:
-    assert Clock(100).text() == ""
+# Time left
 
 
-@pytest.mark.parametrize(
-    ("total", "text"),
-    [
-        (100, "10 steps/s  0:00 left"),
-        (150, "10 steps/s  0:05 left"),
-        (100 + 10 * 754, "10 steps/s  12:34 left"),
-        (100 + 10 * 7384, "10 steps/s  2:03:04 left"),
-    ],
-)
-def test_a_clock_says_speed_and_time_left(total: int, text: str, clock_time: Time) -> None:
-    clock = Clock(total)
-    clock_time.now += 10.0
-    clock.tick(100)
-    assert clock.text() == text
+def test_what_is_not_known_yet_is_not_said() -> None:
+    assert pace(Progress(400, 12.3, NAN)) == ""
 
 
-def test_speed_is_that_of_the_last_half_minute(clock_time: Time) -> None:
-    clock = Clock(10_000)
-    for _ in range(100):
-        clock_time.now += 1.0
-        clock.tick(0)
-    for tick in range(40):
-        clock_time.now += 1.0
-        clock.tick(1000 * (tick + 1))
-    assert clock.text().startswith("1,000 steps/s")
-
-
-def test_two_ticks_at_one_time_are_no_division_by_zero(clock_time: Time) -> None:
-    clock = Clock(10)
-    clock.tick(5)
-    assert "left" in clock.text()
-
-
-def test_an_evaluation_of_an_older_step_does_not_slow_the_clock_down(clock_time: Time) -> None:
-    text = io.StringIO()
-    lines = Lines(text)
-    lines.start(CONFIG, SPEC)
-    for step in (200, 400, 600, 800):
-        clock_time.now += 2.0
-        lines.advance(Progress(step, 1.0, NAN))
-    lines.evaluated([row(4), row(2)])  # of step 500
-    assert "200 steps/s" in text.getvalue().splitlines()[-1]
+@pytest.mark.parametrize(("seconds", "text"), [(0.0, "0:00"), (5.0, "0:05"), (754.0, "12:34"), (7384.0, "2:03:04")])
+def test_time_left_and_speed_are_said_once_they_are_known(seconds: float, text: str) -> None:
+    progress = Progress(400, 12.3, NAN, speed=1234.5, seconds_left=seconds)
+    assert pace(progress) == f"{text} left  1,234 steps/s"
+    assert outlook(progress).startswith(f"about {text} to go at 1,234 steps/s, by the first chunks of learning")
 
 
 # Lines of text
@@ -116,6 +85,9 @@ def test_the_headline_says_what_runs() -> None:
     line = headline(CONFIG, SPEC)
     for part in ("Toy-v0", "diaster (default) + sac", "seeds 4, 2", "1,000 steps", "3 observations", "horizon 20"):
         assert part in line
+    assert "3 observations, 1 action, horizon" in headline(CONFIG, SPEC._replace(obs_dim=3, action_dim=1))
+    filmed = SPEC._replace(obs_dim=12_288, image=Image(64, 3))
+    assert "images of 64 × 64 × 3," in headline(CONFIG, filmed), "12288 observations would say nothing"
     assert "seed 4," in headline(build_config(env="Toy-v0", seeds=(4,)), SPEC)
     assert len(headline(build_config(env="x" * 10_000), SPEC)) < 200
 
@@ -123,6 +95,23 @@ def test_the_headline_says_what_runs() -> None:
 def test_an_evaluation_is_one_line_with_means_over_seeds_and_dashes_for_nan() -> None:
     line = evaluation_line([row(4), row(2, return_mean=34.56, fit_r2=NAN)])
     assert line.split() == ["step", "500", "return", "634.6", "length", "20", "fit", "0.50", "corr.", "–"]
+
+
+def test_where_every_return_is_the_same_an_evaluation_says_so_in_place_of_empty_columns() -> None:
+    line = evaluation_line([row(4, fit_r2=NAN, return_mean=-200.0)], only_return=-200.0)
+    assert line.endswith("length    20  every return the same: nothing to decompose")
+    assert "fit" not in line and "corr" not in line
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.advance(Progress(1000, -200.0, NAN, only_return=-200.0))
+    lines.evaluated([row(4, fit_r2=NAN)])
+    assert stream.getvalue().rstrip().endswith("nothing to decompose")
+
+
+@pytest.mark.parametrize(("value", "text"), [(-11_963_941_616.0, "<-1"), (-1.01, "<-1"), (-1.0, "-1.00"), (NAN, "–")])
+def test_how_far_a_fit_lies_below_minus_one_is_not_said(value: float, text: str) -> None:
+    assert score(value) == text
+    assert f"fit {text:>5} " in evaluation_line([row(4, fit_r2=value)])
 
 
 def test_an_evaluation_fits_a_terminal_of_80_columns() -> None:
@@ -139,45 +128,104 @@ def test_numbers_are_written_for_people() -> None:
     assert (number(1234.56), number(0.126, 2), number(-3.0, 0), number(NAN)) == ("1,234.6", "0.13", "-3", "–")
 
 
+def test_a_small_return_has_more_digits_than_a_large_one() -> None:
+    assert [outcome(value) for value in (0.034, -7.25, 12.34, 3217.0, 0.0, NAN)] == [
+        *("0.034", "-7.250", "12.3", "3,217.0", "0.0", "–")
+    ]
+
+
 # Reporters
 
 
-def test_lines_go_to_the_stream_one_per_event(clock_time: Time, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_go_to_the_stream_one_per_event(capsys: pytest.CaptureFixture[str]) -> None:
     stream = io.StringIO()
-    follow(Lines(stream), clock_time)
-    lines = stream.getvalue().splitlines()
-    assert len(lines) == 3
-    assert lines[0] == headline(CONFIG, SPEC)
-    assert lines[1].startswith(evaluation_line([row(4), row(2)]))
-    assert lines[1].endswith("400 steps/s  0:03 left")  # 1000 of 2000 steps in three seconds
-    assert lines[2] == "warning: the fit is [poor] indeed."
+    follow(Lines(stream))
+    assert stream.getvalue().splitlines() == [
+        headline(CONFIG, SPEC),
+        "this will take [some] time.",
+        "compiling the [agent's] updates",
+        "evaluating",
+        f"{evaluation_line([row(4), row(2)])}  0:03 left  400 steps/s",
+        "warning: the fit is [poor] indeed.",
+        "finishing the [chunk].",
+    ]
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_bar_works_without_a_terminal(clock_time: Time, capsys: pytest.CaptureFixture[str]) -> None:
-    follow(Bar(), clock_time)
+def test_a_bar_works_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    follow(Bar())
     out, err = capsys.readouterr()
     text = " ".join(err.split())
     assert out == ""
-    assert " ".join(headline(CONFIG, SPEC).split()) in text
-    assert " ".join(evaluation_line([row(4), row(2)]).split()) in text
-    assert "warning: the fit is [poor] indeed." in text
+    for sentence in (
+        headline(CONFIG, SPEC),
+        "this will take [some] time.",
+        evaluation_line([row(4), row(2)]),
+        "warning: the fit is [poor] indeed.",
+        "finishing the [chunk].",
+    ):
+        assert " ".join(sentence.split()) in text
 
 
-def test_the_bar_shows_return_fit_speed_and_time_left(clock_time: Time, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bar_shows_time_left_speed_return_and_fit(states: Callable[[Bar], str]) -> None:
     bar = Bar()
     bar.start(CONFIG, SPEC)
-    clock_time.now += 2.0
-    bar.advance(Progress(400, 12.3, 0.456))
+    bar.advance(Progress(400, 12.3, -7.89, 400.0, 3.0))
+    assert states(bar) == "0:03 left  400 steps/s  return 12.3  fit <-1"
     [task] = bar._bar.tasks
     bar.close()
     assert (task.completed, task.total) == (400, 1000)
-    assert task.fields["state"] == "return 12.3  fit 0.46  400 steps/s  0:03 left"
 
 
-def test_silence_is_broken_by_warnings_alone(clock_time: Time, capsys: pytest.CaptureFixture[str]) -> None:
-    follow(Silent(), clock_time)
-    assert capsys.readouterr() == ("", "warning: the fit is [poor] indeed.\n")
+def test_the_bar_says_what_a_run_does_before_its_pace_is_known(states: Callable[[Bar], str]) -> None:
+    bar = Bar()
+    bar.start(dataclasses.replace(CONFIG, warmup_steps=100), SPEC)
+    found = [states(bar)]
+    for step in (40, 100):
+        bar.advance(Progress(step, 12.3, NAN))
+        found.append(states(bar))
+    bar.doing("compiling the agent's updates")
+    found.append(states(bar))
+    bar.advance(Progress(200, 12.3, NAN, 400.0, 3.0))
+    found.append(states(bar))
+    bar.close()
+    assert found == [
+        "starting",
+        "random actions first  return 12.3  fit –",
+        "return 12.3  fit –",
+        "compiling the agent's updates",
+        "0:03 left  400 steps/s  return 12.3  fit –",
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_in_a_narrow_terminal_the_bar_keeps_its_numbers(width: int) -> None:
+    from rich.console import Console
+
+    bar = Bar()
+    bar.start(build_config(env="LongEnvironmentName-v0", steps=20_000), SPEC)
+    bar.advance(Progress(2600, 12.3, 0.5, 400.0, 754.0))
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(bar._bar.get_renderable())
+    bar.close()
+    [line] = stream.getvalue().splitlines()
+    assert len(line) <= width
+    assert "2,600/20,000" in line and "12:34 left" in line
+    if width >= 80:
+        assert "fit 0.50" in line
+
+
+def test_silence_is_broken_by_warnings_and_answers_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    follow(Silent())
+    assert capsys.readouterr() == ("", "warning: the fit is [poor] indeed.\nfinishing the [chunk].\n")
+
+
+def test_what_cannot_be_written_ends_nothing() -> None:
+    stream = io.StringIO()
+    stream.close()
+    follow(Unfailing(Lines(stream)))
+    with pytest.raises(ValueError, match="closed file"):
+        follow(Lines(stream))
 
 
 def test_a_bar_is_for_terminals_and_lines_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,27 +234,6 @@ def test_a_bar_is_for_terminals_and_lines_for_the_rest(monkeypatch: pytest.Monke
         stream.isatty = lambda terminal=terminal: terminal
         monkeypatch.setattr("sys.stderr", stream)
         assert type(make_reporter()) is kind
-
-
-# Outlook
-
-
-def test_the_time_to_go_is_said_once_after_the_first_chunk_without_compilation(clock_time: Time) -> None:
-    outlook = Outlook(build_config(env="Toy-v0", steps=100_000, seeds=2, warmup_steps=1000, chunk_steps=200), 0)
-    said = []
-    for step, seconds in ((800, 1.0), (1000, 30.0), (1200, 2.0), (1400, 2.0)):
-        clock_time.now += seconds
-        said.append(outlook.after(step))
-    # 98,800 steps at 200 steps in 2 seconds
-    expected = "about 16:28 to go at 200 steps/s, by the first chunk; evaluations may add to it"
-    assert said == [None, None, expected, None]
-
-
-def test_a_run_that_is_taken_up_again_does_not_count_what_it_did_before(clock_time: Time) -> None:
-    outlook = Outlook(build_config(env="Toy-v0", steps=2000, warmup_steps=100, chunk_steps=200), 1000)
-    assert [outlook.after(step) for step in (1000, 1200)] == [None, None]
-    clock_time.now += 1.0
-    assert (outlook.after(1400) or "").startswith("about 0:03 to go at 200 steps/s")
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,11 @@ CASES: dict[str, dict[str, Any]] = {
 
 def config_of(**settings: Any) -> Any:
     # Chunks of 33 steps: at the ends of most, an episode of 10 is unfinished.
-    return build_config(**small(**{"env": "Toy-v0", "chunk_steps": 33, "checkpoint_every": 33, **QUICK, **settings}))
+    return build_config(
+        **small(
+            **{"env": "Toy-v0", "chunk_steps": 33, "checkpoint_every": 33, "keep_checkpoint": 0, **QUICK, **settings}
+        )
+    )
 
 
 def cut_off(folder: Path, *steps: int, **settings: Any) -> Run:
@@ -462,7 +466,10 @@ def test_resuming_a_complete_run_is_refused(tmp_path: Path) -> None:
     run_training(config_of(), tmp_path / "run", Silent())
     code, out, err = command("resume", str(tmp_path / "run"))
     assert (code, out) == (2, "")
-    assert err == f"diaster: '{tmp_path / 'run'}' is complete; there is nothing left to train.\n"
+    path = tmp_path / "run"
+    longer = f"'diaster resume {path} --steps N' makes it longer"
+    sentence = f"'{path}' is complete; there is nothing left to train. {longer}."
+    assert err == f"diaster: {sentence}\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["nowhere"]])

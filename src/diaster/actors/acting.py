@@ -7,11 +7,12 @@ few microseconds here, a round trip to an accelerator several hundred.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from diaster.types import EnvSpec, FloatArray
+from diaster.actors.encoding import HostEncoder, encode
+from diaster.types import EnvSpec, FloatArray, Observation
 
 HostLayers = Sequence[tuple[FloatArray, FloatArray]]  # (weight [I, O], bias [O]) per layer
 
@@ -24,6 +25,8 @@ class HostParameters(NamedTuple):
     layers: HostLayers
     exploration: float
     """How much it explores, in its own terms; it has no meaning for deterministic actions."""
+    encoder: HostEncoder | None = None
+    """What turns images into the features that the layers see."""
 
 
 class HostPolicy(NamedTuple):
@@ -32,11 +35,11 @@ class HostPolicy(NamedTuple):
     name: str
     draw: Callable[[np.random.Generator, int, EnvSpec], FloatArray]
     """The random numbers of n steps  # [n, …]"""
-    act: Callable[[HostParameters, FloatArray, FloatArray | None], FloatArray]
+    act: Callable[[HostParameters, Observation, FloatArray | None], FloatArray]
     """An action as the nets see it, from an observation and its random numbers; the deterministic one without them."""
 
 
-def mlp(layers: HostLayers, x: FloatArray) -> FloatArray:
+def mlp(layers: HostLayers, x: Any) -> FloatArray:
     """The ReLU perceptron of `nets.mlp`, in NumPy."""
     for number, (weight, bias) in enumerate(layers, 1):
         x = np.dot(x, weight)  # takes less time to be called than @
@@ -46,6 +49,12 @@ def mlp(layers: HostLayers, x: FloatArray) -> FloatArray:
     return np.asarray(x, np.float32)
 
 
+def outputs_of(parameters: HostParameters, obs: Observation) -> FloatArray:
+    """The net's outputs for an observation; an image is encoded first."""
+    seen = obs if parameters.encoder is None else encode(parameters.encoder, obs)
+    return mlp(parameters.layers, seen)
+
+
 def random_actions(random: np.random.Generator, n: int, spec: EnvSpec) -> FloatArray:
     """Actions of no policy: uniform over all there are.  # [n, A]"""
     if spec.discrete:
@@ -53,9 +62,9 @@ def random_actions(random: np.random.Generator, n: int, spec: EnvSpec) -> FloatA
     return random.uniform(-1.0, 1.0, (n, spec.action_dim)).astype(np.float32)
 
 
-def tanh_gaussian(parameters: HostParameters, obs: FloatArray, noise: FloatArray | None) -> FloatArray:
+def tanh_gaussian(parameters: HostParameters, obs: Observation, noise: FloatArray | None) -> FloatArray:
     """SAC's policy: tanh(mean + exp(log_std) · noise); without noise, its deterministic action."""
-    outputs = mlp(parameters.layers, obs)
+    outputs = outputs_of(parameters, obs)
     n_actions = outputs.shape[-1] // 2
     mean = outputs[..., :n_actions]
     action: FloatArray
@@ -68,27 +77,27 @@ def tanh_gaussian(parameters: HostParameters, obs: FloatArray, noise: FloatArray
     return action
 
 
-def noisy_tanh(parameters: HostParameters, obs: FloatArray, noise: FloatArray | None) -> FloatArray:
+def noisy_tanh(parameters: HostParameters, obs: Observation, noise: FloatArray | None) -> FloatArray:
     """A deterministic policy, tanh of the net, with Gaussian noise of a fixed size while it collects."""
-    action: FloatArray = np.tanh(mlp(parameters.layers, obs))
+    action: FloatArray = np.tanh(outputs_of(parameters, obs))
     if noise is None:
         return action
     noisy: FloatArray = np.clip(action + np.float32(parameters.exploration) * noise, -1.0, 1.0)
     return noisy
 
 
-def epsilon_greedy(parameters: HostParameters, obs: FloatArray, draw: FloatArray | None) -> FloatArray:
+def epsilon_greedy(parameters: HostParameters, obs: Observation, draw: FloatArray | None) -> FloatArray:
     """The action of the largest value or, with a probability, any action."""
-    values = mlp(parameters.layers, obs)
+    values = outputs_of(parameters, obs)
     n_actions = values.shape[-1]
     if draw is None or draw[0] >= parameters.exploration:
         return _one_hot(np.argmax(values, axis=-1), n_actions)
     return _one_hot(np.asarray(min(int(draw[1] * n_actions), n_actions - 1)), n_actions)
 
 
-def categorical(parameters: HostParameters, obs: FloatArray, gumbel: FloatArray | None) -> FloatArray:
+def categorical(parameters: HostParameters, obs: Observation, gumbel: FloatArray | None) -> FloatArray:
     """A draw from softmax of the net's outputs (by Gumbel's trick), or the most likely action."""
-    logits = mlp(parameters.layers, obs)
+    logits = outputs_of(parameters, obs)
     return _one_hot(np.argmax(logits if gumbel is None else logits + gumbel, axis=-1), logits.shape[-1])
 
 

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from diaster.actors import warmup
 from diaster.actors.acting import HostParameters, HostPolicy, random_actions
 from diaster.actors.rollout import ORDINARY, Handling, MakeEnv, Rollout
-from diaster.envs.making import TRUE_REWARD
+from diaster.envs.delayed import TRUE_REWARD
 from diaster.errors import DiasterError, EnvironmentFault
-from diaster.types import EnvSpec, Episode, FloatArray, Stream, host_random, reset_seed
+from diaster.types import EnvSpec, Episode, FloatArray, Observation, Stream, host_random, reset_seed
 
 
 class Share(NamedTuple):
@@ -38,7 +39,7 @@ class CollectorState(NamedTuple):
     episodes: int  # begun so far
     faults: int  # episodes dropped so far
     in_a_row: int  # of them, since the last episode that ended well
-    obs: FloatArray  # [l+1, D] of the unfinished episode; [0, D] where there is none
+    obs: Observation  # [l+1, D] of the unfinished episode; [0, D] where there is none
     action: FloatArray  # [l, A]
     hidden_reward: FloatArray  # [l]; [0] where hidden rewards are not kept
 
@@ -56,45 +57,55 @@ class Collector:
         share: Share = ALL,
     ) -> None:
         which = f" (environment {share.number + 1} of {share.of})" if share.of > 1 else ""
-        self._rollout = Rollout(make, spec, f"seed {seed}'s training{which}")
+        self._rollout = Rollout(make, spec, f"seed {seed}'s training{which}", handling.feedback)
         self._share = share
         self._spec, self._policy, self._seed = spec, policy, seed
         self._keep_hidden, self._hidden_rewards = handling.keep_hidden, list[float]()
+        self._warmup_noise = handling.warmup_noise
+        self._manner: tuple[int, warmup.Manner] | None = None  # of a numbered episode
         self._retries, self._faults, self._in_a_row = handling.retries, 0, 0
         self._last_fault = ""
         self._episodes = 0
-        self._obs: FloatArray | None = None
+        self._obs: Observation | None = None
 
     def collect(self, parameters: HostParameters | None, chunk: int, n_steps: int) -> list[Episode]:
-        """Take its share of n steps with the policy, or uniformly at random where there is none yet.
+        """Take its share of n steps with the policy, or at random where there is none yet.
 
         Returns finished episodes. A fault of the environment takes a step as well: its episode is dropped whole and
         the next one begins.
         """
-        random = host_random(self._seed, Stream.COLLECT_ACTION, *self._place(chunk))
-        draw_all = random_actions if parameters is None else self._policy.draw
         finished = []
-        for draw in draw_all(random, self._share.of_steps(n_steps), self._spec):
+        for draw in self.draws(parameters, chunk, self._share.of_steps(n_steps)):
             try:
-                episode = self._step(parameters, draw)
+                episode = self.take(self.choose(parameters, draw))
             except EnvironmentFault as fault:
                 self._faults, self._in_a_row, self._last_fault = self._faults + 1, self._in_a_row + 1, str(fault)
                 if self._in_a_row > self._retries:
                     raise
-                self._rollout.close()
-                self._obs, self._hidden_rewards = None, []
+                self.drop()
                 continue
             if episode is not None:
                 self._in_a_row = 0
                 finished.append(episode)
         return finished
 
-    def _step(self, parameters: HostParameters | None, draw: FloatArray) -> Episode | None:
-        """One step, after a reset where one is needed, and the episode if it has ended."""
+    def draws(self, parameters: HostParameters | None, chunk: int, n_steps: int) -> FloatArray:
+        """The random numbers of n steps in a chunk, or actions at random where there is no policy yet."""
+        random = host_random(self._seed, Stream.COLLECT_ACTION, *self._place(chunk))
+        draw_all = self._policy.draw
+        if parameters is None:
+            draw_all = random_actions if self._warmup_noise == "uniform" else warmup.noise
+        return draw_all(random, n_steps, self._spec)
+
+    def choose(self, parameters: HostParameters | None, draw: FloatArray) -> FloatArray:
+        """The next action as the nets see it, after a reset where one is needed."""
         if self._obs is None:
             number, self._episodes = self._episodes, self._episodes + 1
             self._obs = self._rollout.reset(reset_seed(self._seed, Stream.COLLECT_RESET, *self._place(number)))
-        action = draw if parameters is None else self._policy.act(parameters, self._obs, draw)
+        return self._act_at_random(draw) if parameters is None else self._policy.act(parameters, self._obs, draw)
+
+    def take(self, action: FloatArray) -> Episode | None:
+        """Take the action; the episode, if it has ended."""
         self._obs, episode = self._rollout.step(action)
         if self._keep_hidden:
             self._hidden_rewards.append(self._rollout.info[TRUE_REWARD])
@@ -104,6 +115,21 @@ class Collector:
                 episode = episode._replace(hidden_reward=np.asarray(self._hidden_rewards, np.float32))
                 self._hidden_rewards = []
         return episode
+
+    def drop(self) -> None:
+        """Let the unfinished episode go, and its environment."""
+        self._rollout.close()
+        self._obs, self._hidden_rewards = None, []
+
+    def _act_at_random(self, draw: FloatArray) -> FloatArray:
+        """An action in the manner of the episode; a uniform one is what was drawn."""
+        if self._warmup_noise == "uniform":
+            return draw
+        episode = self._episodes - 1
+        if self._manner is None or self._manner[0] != episode:
+            random = host_random(self._seed, Stream.WARMUP_MANNER, *self._place(episode))
+            self._manner = episode, warmup.draw_manner(random, self._spec, self._warmup_noise == "varied")
+        return warmup.act(self._manner[1], self._rollout.last_action, draw, self._spec)
 
     def _place(self, number: int) -> tuple[int, ...]:
         """Where in the run something random is drawn: environments that share a seed have draws of their own."""
@@ -122,7 +148,10 @@ class Collector:
         hidden = np.asarray(self._hidden_rewards, np.float32)
         counts = self._episodes, self._faults, self._in_a_row
         if self._obs is None:
-            empty = np.zeros((0, self._spec.obs_dim), np.float32), np.zeros((0, self._spec.action_dim), np.float32)
+            empty = (
+                np.zeros((0, self._spec.obs_dim), self._spec.obs_dtype),
+                np.zeros((0, self._spec.action_dim), np.float32),
+            )
             return CollectorState(*counts, *empty, hidden)
         return CollectorState(*counts, *self._rollout.under_way(), hidden)
 

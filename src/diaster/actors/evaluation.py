@@ -8,7 +8,7 @@ import numpy as np
 
 from diaster.actors.acting import HostParameters, HostPolicy
 from diaster.actors.rollout import Rollout
-from diaster.envs.making import TRUE_REWARD
+from diaster.envs.delayed import TRUE_REWARD
 from diaster.errors import EnvironmentFault
 from diaster.types import EvaluationEpisode, Stream, reset_seed
 

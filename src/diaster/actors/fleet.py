@@ -16,8 +16,10 @@ from diaster.actors.acting import HostParameters, HostPolicy
 from diaster.actors.collector import Collector, CollectorState, Share
 from diaster.actors.evaluation import try_episodes
 from diaster.actors.rollout import Handling, MakeEnv, Rollout
+from diaster.actors.vectors import VectorCollector, VectorEvaluation
 from diaster.envs.isolation import IsolatedEnv
-from diaster.envs.making import gym_spec, make_env
+from diaster.envs.making import make_env
+from diaster.envs.source import EnvSource, PackedSource, pack
 from diaster.types import EnvSpec
 
 
@@ -57,12 +59,12 @@ Request = Collect | Evaluate | TakeStates | RestoreStates
 class FleetSpec(NamedTuple):
     """Which environments a fleet steps, and how."""
 
+    source: EnvSource | PackedSource  # packed, where it goes to another process
     spec: EnvSpec
     policy: HostPolicy
     seeds: Sequence[int]  # of every environment
     shares: Sequence[Share]  # of every environment
     handling: Handling
-    imports: Sequence[str] = ()
 
 
 class Fleet(Protocol):
@@ -84,13 +86,23 @@ class Fleet(Protocol):
 class SeedEnvs:
     """Some environments with what is done in them: collecting and evaluating."""
 
-    def __init__(self, make: MakeEnv, fleet: FleetSpec) -> None:
+    def __init__(self, fleet: FleetSpec) -> None:
+        source = fleet.source.unpack() if isinstance(fleet.source, PackedSource) else fleet.source
         self._fleet = fleet
+        self._collectors: list[Collector | VectorCollector]
+        self._evaluations: list[Rollout | VectorEvaluation]
+        if fleet.spec.lanes:
+            given = source, fleet.spec, fleet.policy
+            self._collectors = [VectorCollector(*given, seed, fleet.handling) for seed in fleet.seeds]
+            self._evaluations = [VectorEvaluation(*given, seed, fleet.handling) for seed in fleet.seeds]
+            return
+        make = maker(source, fleet.spec.horizon, fleet.handling)
         self._collectors = [
             Collector(make, fleet.spec, fleet.policy, seed, fleet.handling, share)
             for seed, share in zip(fleet.seeds, fleet.shares, strict=True)
         ]
-        self._evaluations = [Rollout(make, fleet.spec, f"seed {seed}'s evaluation") for seed in fleet.seeds]
+        feedback = fleet.handling.feedback
+        self._evaluations = [Rollout(make, fleet.spec, f"seed {seed}'s evaluation", feedback) for seed in fleet.seeds]
 
     def answer(self, request: Request) -> list[Any]:
         """One result for each environment."""
@@ -110,10 +122,11 @@ class SeedEnvs:
                 if parameters is None:
                     return []
                 numbers = range(first + share.number, end, share.of)
-                rollout, seed = self._evaluations[position], self._fleet.seeds[position]
-                return try_episodes(
-                    rollout, self._fleet.policy, parameters, seed, evaluation, numbers, self._fleet.handling.retries
-                )
+                where, seed = self._evaluations[position], self._fleet.seeds[position]
+                policy, retries = self._fleet.policy, self._fleet.handling.retries
+                if isinstance(where, VectorEvaluation):
+                    return where.try_episodes(parameters, evaluation, numbers)
+                return try_episodes(where, policy, parameters, seed, evaluation, numbers, retries)
 
     def close(self) -> None:
         for collector, evaluation in zip(self._collectors, self._evaluations, strict=True):
@@ -125,10 +138,7 @@ class LocalFleet:
     """All environments in this process. Learning goes on meanwhile, because JAX computes in the background."""
 
     def __init__(self, fleet: FleetSpec) -> None:
-        make: MakeEnv = partial(make_env, fleet.spec.id, fleet.spec.horizon)
-        if fleet.handling.isolate:
-            make = isolated(gym_spec(fleet.spec.id).to_json(), fleet.spec.horizon, fleet.imports, fleet.handling)
-        self._envs = SeedEnvs(make, fleet)
+        self._envs = SeedEnvs(fleet)
         self._request: Request | None = None
 
     def start(self, request: Request) -> None:
@@ -148,6 +158,8 @@ class LocalFleet:
         self._envs.close()
 
 
-def isolated(env_json: str, horizon: int, imports: Sequence[str], handling: Handling) -> MakeEnv:
-    """How to make an environment in a process of its own."""
-    return partial(IsolatedEnv, env_json, horizon, imports, handling.step_seconds)
+def maker(source: EnvSource, horizon: int, handling: Handling) -> MakeEnv:
+    """How to make an environment: in this process or, on demand, in one of its own."""
+    if handling.isolate:
+        return partial(IsolatedEnv, pack(source), horizon, handling.step_seconds, handling.feedback)
+    return partial(make_env, source, horizon, handling.feedback)

@@ -13,8 +13,7 @@ from diaster.actors.evaluators import Evaluators
 from diaster.actors.fleet import Fleet, FleetSpec, LocalFleet
 from diaster.actors.rollout import ORDINARY, Handling
 from diaster.actors.workers import WorkerFleet
-from diaster.envs.isolation import is_portable
-from diaster.errors import DiasterError
+from diaster.envs.source import EnvSource, is_portable, pack
 from diaster.types import EnvSpec
 
 MANY_CORES = 8
@@ -27,10 +26,10 @@ NICE_COLLECTING, NICE_EVALUATING = 5, 15
 class Placement(NamedTuple):
     """Which environments are stepped, with what, and on what kind of machine."""
 
+    source: EnvSource
     spec: EnvSpec
     policy: HostPolicy
     seeds: Sequence[int]
-    imports: Sequence[str] = ()
     workers: int | str = "auto"
     handling: Handling = ORDINARY
     learns_on_gpu: bool = False
@@ -56,10 +55,11 @@ def make_evaluators(place: Placement, n_episodes: int) -> Evaluators:
     n_workers = _number_of_processes(place, n_seeds, cores // 2)
     most = min(n_episodes, MOST_EVALUATING)
     per_seed = 1
-    if place.workers == "auto" and n_workers == n_seeds and min(cores // n_seeds, most) > 1:
+    may_share = place.workers == "auto" and not place.spec.lanes  # a vector shares them among its lanes
+    if may_share and n_workers == n_seeds and min(cores // n_seeds, most) > 1:
         per_seed = min(cores // n_seeds, most)
         n_workers *= per_seed
-    elif place.workers == "auto" and n_workers > 1 and not place.handling.isolate:  # that would be a process for each
+    elif may_share and n_workers > 1 and not place.handling.isolate:  # that would be a process for each
         per_seed = most
     fleet = _make_fleet(place, n_workers, per_seed, NICE_EVALUATING)
     return Evaluators(fleet, place.handling.retries, per_seed)
@@ -68,16 +68,16 @@ def make_evaluators(place: Placement, n_episodes: int) -> Evaluators:
 def _make_fleet(place: Placement, n_workers: int, per_seed: int, niceness: int) -> Fleet:
     seeds = repeated(place.seeds, per_seed)
     shares = [Share(number, per_seed) for _ in place.seeds for number in range(per_seed)]
-    fleet = FleetSpec(place.spec, place.policy, seeds, shares, place.handling, place.imports)
+    fleet = FleetSpec(place.source, place.spec, place.policy, seeds, shares, place.handling)
     return LocalFleet(fleet) if n_workers == 0 else WorkerFleet(fleet, n_workers, niceness)
 
 
 def _number_of_processes(place: Placement, n_envs: int, spare_cores: int) -> int:
     """As many as were asked for, or as are of use; 0 for this process."""
-    workers, portable, cores = place.workers, is_portable(place.spec.id), available_cores()
+    workers, cores = place.workers, available_cores()
     if workers == "auto":
         # On two cores learning takes both, and a process would gain nothing.
-        if cores <= 2 or not portable:
+        if cores <= 2 or not is_portable(place.source):
             workers = 0
         elif cores >= MANY_CORES and n_envs <= 2 * cores:
             return n_envs  # the system shares cores out more evenly than whole environments can be
@@ -85,11 +85,8 @@ def _number_of_processes(place: Placement, n_envs: int, spare_cores: int) -> int
             each = -(-n_envs // min(n_envs, spare_cores))
             return -(-n_envs // each)  # no more than it takes for none to have more of them than that
     assert isinstance(workers, int)
-    if (workers > 0 or place.handling.isolate) and not portable:
-        raise DiasterError(
-            f"'{place.spec.id}' cannot be made in other processes; use --workers 0 without --isolate-envs, or register "
-            "it by a 'module:Class' text and with arguments that JSON can hold."
-        )
+    if workers > 0 or place.handling.isolate:
+        pack(place.source)  # refused here if it cannot go to other processes
     return min(workers, n_envs)
 
 

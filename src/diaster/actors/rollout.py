@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from diaster.envs.making import LARGEST_RETURN, Env, close_env, one_line
-from diaster.errors import DiasterError, EnvironmentFault
+from diaster.envs.creating import Env, close_env
+from diaster.envs.delayed import FEEDBACK, KNOWN_REWARD, LARGEST_RETURN, as_number
+from diaster.errors import DiasterError, EnvironmentFault, one_line
 from diaster.signals import interrupts_raise
-from diaster.types import EnvSpec, Episode, FloatArray
+from diaster.types import EPISODIC, EnvSpec, Episode, Feedback, FloatArray, Observation, Spans
 
+WarmupNoise = Literal["uniform", "sizes", "varied"]
 MakeEnv = Callable[[], Any]  # an environment, or what speaks like one
 
 
@@ -27,6 +29,10 @@ class Handling(NamedTuple):
     """Step each in a process of its own."""
     step_seconds: float = 60.0
     """The longest time a step may take there."""
+    feedback: Feedback = EPISODIC
+    """How feedback on their episodes comes."""
+    warmup_noise: WarmupNoise = "uniform"
+    """How actions are where there is no policy yet."""
 
 
 ORDINARY = Handling()
@@ -35,15 +41,18 @@ ORDINARY = Handling()
 class Rollout:
     """One environment, reset by seed and stepped with the nets' actions; bad values are named, never passed on."""
 
-    def __init__(self, make: MakeEnv, spec: EnvSpec, role: str) -> None:
-        self._make, self._spec, self._role = make, spec, role
+    def __init__(self, make: MakeEnv, spec: EnvSpec, role: str, feedback: Feedback = EPISODIC) -> None:
+        self._make, self._spec, self._role, self._feedback = make, spec, role, feedback
+        self._is_told_more = feedback != EPISODIC  # than one number at the end
         self._env: Env | None = None
         self.steps = 0  # of the run so far, for sentences
-        self._obs: list[FloatArray] = []
+        self._obs: list[Observation] = []
         self._actions: list[FloatArray] = []
+        self._marks: list[tuple[int, float]] = []  # where spans have ended, and their numbers
+        self._known: list[float] = []
         self.info: dict[str, Any] = {}
 
-    def reset(self, seed: int) -> FloatArray:
+    def reset(self, seed: int) -> Observation:
         if self._env is None:
             self._env = self._make()
         try:
@@ -53,10 +62,10 @@ class Rollout:
         except BaseException as error:  # whatever the environment's own code raises
             raise self._raised(error, "in the reset after") from error
         self.info = dict(info)
-        self._obs, self._actions = [self._checked(obs)], []
+        self._obs, self._actions, self._marks, self._known = [self._checked(obs)], [], [], []
         return self._obs[0]
 
-    def step(self, action: FloatArray) -> tuple[FloatArray, Episode | None]:
+    def step(self, action: FloatArray) -> tuple[Observation, Episode | None]:
         """The next observation and, where it was the last one, the finished episode."""
         assert self._env is not None, "reset first"
         self.steps += 1
@@ -73,9 +82,49 @@ class Rollout:
         checked = self._checked(obs)
         self._obs.append(checked)
         self._actions.append(action)
-        if not (terminated or truncated):
-            return checked, None
-        return checked, Episode(np.stack(self._obs), np.stack(self._actions), value, bool(terminated))
+        is_end = bool(terminated or truncated)
+        if self._is_told_more:
+            self._take_feedback(value, is_end)
+        return checked, self._episode(value, bool(terminated)) if is_end else None
+
+    def _take_feedback(self, reward: float, is_end: bool) -> None:
+        """Note what a step says of the steps up to it, and what is known of its reward."""
+        every, length = self._feedback.every, len(self._actions)
+        if self._feedback.has_known:
+            known = self._said(KNOWN_REWARD)
+            if math.isnan(known):
+                raise self._error(f"gave no info['{KNOWN_REWARD}'], which known_rewards promises, at")
+            self._known.append(known)
+        if isinstance(every, int):
+            if is_end or length % every == 0:
+                self._marks.append((length, reward))
+        elif every == "environment":
+            if FEEDBACK in self.info:
+                self._marks.append((length, self._said(FEEDBACK)))
+            elif is_end:  # nobody has said anything of the last steps
+                self._marks.append((length, math.nan))
+
+    def _said(self, name: str) -> float:
+        """A number in a step's `info`; NaN where it is missing."""
+        said = self.info.get(name)
+        try:
+            value = math.nan if said is None else as_number(said, f"info['{name}']")
+        except (TypeError, ValueError):
+            raise self._error(f"gave an info['{name}'] of the kind {type(said).__name__}, not a number, at") from None
+        if abs(value) > LARGEST_RETURN:
+            raise self._fault(f"gave an info['{name}'] of {value} (at most {LARGEST_RETURN:g} can be learnt from) at")
+        return value
+
+    def _episode(self, last_reward: float, terminated: bool) -> Episode:
+        spans, episode_return = None, last_reward
+        if self._marks:
+            end, number = zip(*self._marks, strict=True)
+            spans = Spans(np.array(end, np.int64), np.array(number, np.float64))
+            if isinstance(self._feedback.every, int):
+                episode_return = float(sum(number))
+        known = np.array(self._known, np.float32) if self._feedback.has_known else None
+        obs, action = np.stack(self._obs), np.stack(self._actions)
+        return Episode(obs, action, episode_return, terminated, spans=spans, known_reward=known)
 
     def close(self) -> None:
         """Let the environment go; the next reset makes a new one."""
@@ -83,14 +132,21 @@ class Rollout:
         if env is not None:
             close_env(env)
 
-    def under_way(self) -> tuple[FloatArray, FloatArray]:
+    @property
+    def last_action(self) -> FloatArray | None:
+        """Of the episode since its reset."""
+        return self._actions[-1] if self._actions else None
+
+    def under_way(self) -> tuple[Observation, FloatArray]:
         """Observations and actions of the episode since its reset."""
         actions = np.stack(self._actions) if self._actions else np.zeros((0, self._spec.action_dim), np.float32)
         return np.stack(self._obs), actions
 
-    def _checked(self, obs: Any) -> FloatArray:
+    def _checked(self, obs: Any) -> Observation:
         try:
-            array = np.array(obs, np.float32)  # a copy: many environments update one array in place
+            array: Observation = np.array(
+                obs, self._spec.obs_dtype
+            )  # a copy: many environments update one array in place
         except (TypeError, ValueError):
             raise self._error(f"returned an observation of the kind {type(obs).__name__} at") from None
         if array.shape != (self._spec.obs_dim,):

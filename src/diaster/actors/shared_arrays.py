@@ -1,7 +1,8 @@
 """Messages with large arrays to worker processes: the arrays lie in memory that all see, and only the rest is sent.
 
 The policies of twenty seeds are megabytes, a dozen times a second. Through sockets each of them is copied several times
-by processes that take turns, and the last one starts to work late (docs/performance.md has the measurement).
+by processes that take turns, and the last one starts to work late (docs/explanation/performance.md has the
+measurement).
 """
 
 from __future__ import annotations

@@ -10,18 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
-import gymnasium as gym
-
-from diaster.actors.fleet import FleetSpec, Request, SeedEnvs, isolated
-from diaster.actors.rollout import MakeEnv
+from diaster.actors.fleet import FleetSpec, Request, SeedEnvs
 from diaster.actors.shared_arrays import ArrayReceiver, ArraySender, make_memory
-from diaster.envs.making import gym_spec, import_modules, make_env
 from diaster.envs.processes import line_to_the_parent, start_child
-from diaster.errors import DiasterError
+from diaster.envs.source import PackedSource, pack
+from diaster.errors import DiasterError, with_traceback
 
 GLANCE_SECONDS = 1.0  # how often to look, while waiting for answers, whether all workers live
 
@@ -29,7 +25,6 @@ GLANCE_SECONDS = 1.0  # how often to look, while waiting for answers, whether al
 class WorkerSetup(NamedTuple):
     """All a worker has to know at its start."""
 
-    env_json: str
     fleet: FleetSpec  # of the worker's own environments
     niceness: int
     memory: int | None  # the handle of what it shares with the parent
@@ -54,18 +49,18 @@ class WorkerFleet:
     def _start_workers(self, fleet: FleetSpec, niceness: int) -> None:
         memory = make_memory()
         self._sender = ArraySender(self._connections, memory)
-        env_json = gym_spec(fleet.spec.id).to_json()
+        source = fleet.source if isinstance(fleet.source, PackedSource) else pack(fleet.source)
         for positions in self._positions:
             process, connection = start_child("diaster.actors.workers", handles=() if memory is None else [memory])
             self._processes.append(process)
             self._connections.append(connection)
             own = fleet._replace(
+                source=source,
                 seeds=tuple(fleet.seeds[position] for position in positions),
                 shares=tuple(fleet.shares[position] for position in positions),
-                imports=tuple(fleet.imports),
             )
             with contextlib.suppress(OSError):  # it died at once: who waits for its answer finds out
-                connection.send(WorkerSetup(env_json, own, niceness, memory))
+                connection.send(WorkerSetup(own, niceness, memory))
 
     def start(self, request: Request) -> None:
         assert self._sender is not None
@@ -136,23 +131,15 @@ def serve(connection: Connection) -> None:
             request = receiver.receive()
             try:
                 if envs is None:
-                    envs = _make_envs(setup.env_json, setup.fleet)
+                    envs = SeedEnvs(setup.fleet)
                 connection.send(envs.answer(request))
             except DiasterError as error:
-                connection.send(error)
+                connection.send(with_traceback(error))
     except (EOFError, OSError):
         pass  # training is over
     finally:
         if envs is not None:
             envs.close()
-
-
-def _make_envs(env_json: str, fleet: FleetSpec) -> SeedEnvs:
-    import_modules(fleet.imports)
-    make: MakeEnv = partial(make_env, gym.envs.registration.EnvSpec.from_json(env_json), fleet.spec.horizon)
-    if fleet.handling.isolate:
-        make = isolated(env_json, fleet.spec.horizon, fleet.imports, fleet.handling)
-    return SeedEnvs(make, fleet)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from diaster.actors.acting import HostPolicy
 from diaster.config import AGENTS
 from diaster.config.agents import AgentConfig
 from diaster.errors import DiasterError
+from diaster.nn.encoder import Encoder
 from diaster.nn.nets import MLP
 from diaster.types import EnvSpec
 
@@ -27,6 +28,7 @@ class Acting(NamedTuple):
 
     layers: MLP
     exploration: Array  # []
+    encoder: Encoder | None = None  # where observations are images; learning adds it to what an agent returns
 
 
 class Transition(NamedTuple):

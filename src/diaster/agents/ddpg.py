@@ -5,7 +5,7 @@ A critic learns the value of a deterministic policy, against targets that follow
     y = r + γ · Q′(s′, π′(s′)),
 
 and the policy climbs it: the gradient of Q(s, π(s)) in the policy's parameters. Deviations are numbered in
-docs/agents.md.
+docs/explanation/agents.md.
 """
 
 from __future__ import annotations

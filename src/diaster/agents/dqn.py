@@ -6,7 +6,7 @@ One net Q(s) has a value for each action. Its target is
     y = r + γ · max_a Q′(s′, a)              plain
 
 Errors count squared or, as Huber has it, squared while below 1 and linear beyond. Deviations are numbered in
-docs/agents.md.
+docs/explanation/agents.md.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ every expectation over actions is a sum (eqs. 10 to 12 of the paper) and an upda
     J_π   = − V(s)
     J_α   = α · (H(π(·|s)) − H̄),    H̄ = discrete_entropy · log n
 
-Deviations are numbered in docs/agents.md.
+Deviations are numbered in docs/explanation/agents.md.
 """
 
 from __future__ import annotations

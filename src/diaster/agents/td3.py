@@ -11,7 +11,7 @@ too high (numbers as in the paper's section 5 and algorithm 1):
    values.
 3. Delayed updates: the actor and all targets move once in `policy_every` updates of the critics.
 
-Deviations are numbered in docs/agents.md.
+Deviations are numbered in docs/explanation/agents.md.
 """
 
 from __future__ import annotations

@@ -1,54 +1,47 @@
 """Learning curves from runs: settings decide which runs belong to one curve, never the names of folders.
 
-A curve averages runs that differ only in their seeds, over the evaluations that all of them have. What it leaves out
-(seeds, evaluations, whole runs) is stated in notes, which every figure carries in its caption.
+A curve averages runs that differ only in their seeds and were evaluated at the same steps. Every run is part of a
+curve. What a curve lacks is stated in notes, which every figure carries in its caption.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diaster.analysis.notes import Note, seeds_text, steps_text
-from diaster.analysis.results import RecordedRun, Results
-from diaster.config import METHODS, PAPER_TASKS, RunConfig, combine
+from diaster.analysis.metrics import DRAWN, RETURN
+from diaster.analysis.naming import Subject, names_of
+from diaster.analysis.notes import seeds_text, steps_text
+from diaster.analysis.results import LARGEST, RecordedRun, Results
+from diaster.analysis.settings import changed_settings, without_what_does_not_matter
+from diaster.config import DEFAULT_AGENT, METHODS, PAPER_TASKS, RunConfig, task_name
 from diaster.errors import DiasterError, printable, shortened
+from diaster.rundir.results import Table
 
-# Settings that do not change a result (up to rounding), with a common value: runs that differ in them share a curve.
-NO_MATTER: dict[str, Any] = {
-    "seeds": (0,),
-    "steps": 1,  # the planned length; how far a run came is in its table
-    "device": "auto",
-    "devices": 1,
-    "workers": "auto",
-    "checkpoint_every": "auto",
-    "env_retries": 0,
-    "isolate_envs": False,
-    "step_seconds": 60.0,
-}
-UNRESOLVED = ("horizon", "warmup_steps", "imports")  # written as numbers where the settings had `auto`
-OF_LENGTH = "agent.annealing_updates"  # likewise, with xqc; with dqn it is a setting like any other
+LONGEST_TITLE = 55  # signs: an id and a few arguments
 FINAL = 10  # evaluations that a final return is the mean of
-Series = tuple[str, str, str]  # method, preset and agent: what a legend tells apart
 
 
 class TaskKey(NamedTuple):
-    """The environment and horizon that runs must share to be compared."""
+    """The environment, with its arguments, and horizon that runs must share to be compared."""
 
     env: str
     horizon: int | str
+    is_unlike: bool = False
+    """Whether there are runs of the same environment with another horizon."""
 
     @property
     def title(self) -> str:
-        """The environment, with its horizon where that is not the usual one; long names are cut."""
+        """The environment, with its horizon where that is not the usual one or not the only one; long names are cut."""
         usual = PAPER_TASKS[self.env].horizon if self.env in PAPER_TASKS else self.horizon
-        name = printable(shortened(self.env))
-        return name if self.horizon == usual else f"{name}, T = {self.horizon}"
+        name = printable(shortened(self.env, LONGEST_TITLE))
+        is_told = self.horizon != usual or (self.is_unlike and self.env not in PAPER_TASKS)
+        return f"{name}, T = {self.horizon}" if is_told else name
 
 
 class Curve(NamedTuple):
@@ -60,6 +53,18 @@ class Curve(NamedTuple):
     returns: NDArray[np.float64]  # [E, S]
     paths: tuple[Path, ...]
     notes: tuple[str, ...]
+    columns: Mapping[str, NDArray[np.float64]] = {}
+    """Other numbers of the evaluations, NaN where there is none.  # [E, S]"""
+    folders: tuple[str, ...] = ()
+    """What the runs are called below the results folder."""
+    label: str = ""
+    """The name that the user has given."""
+    is_done: bool = True
+    name: str = ""
+    """Tells it from every other curve of its environment in the same folder."""
+    variant: int = 0
+    """Its place among the curves of its method, the plainest first: it decides shade, line and marker."""
+    has_sibling_horizon: bool = False
 
     @property
     def method(self) -> str:
@@ -67,24 +72,42 @@ class Curve(NamedTuple):
 
     @property
     def task(self) -> TaskKey:
-        return TaskKey(self.config.env, self.config.horizon)
-
-    @property
-    def series(self) -> Series:
-        return self.method, self.config.preset, self.config.agent.name
+        return TaskKey(task_name(self.config), self.config.horizon, self.has_sibling_horizon)
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """Over seeds.  # [E]"""
-        return np.asarray(self.returns.mean(axis=1), np.float64)
+        """Of the return, over seeds.  # [E]"""
+        return self.mean_of(RETURN)
 
     @property
     def error(self) -> NDArray[np.float64]:
-        """The standard error of the mean; 0 where there is one seed.  # [E]"""
-        n_seeds = self.returns.shape[1]
-        if n_seeds == 1:
-            return np.zeros(len(self.returns))
-        return np.asarray(self.returns.std(axis=1, ddof=1) / np.sqrt(n_seeds), np.float64)
+        """The standard error of that mean; 0 where there is one seed.  # [E]"""
+        return self.error_of(RETURN)
+
+    def values(self, metric: str) -> NDArray[np.float64]:
+        """A number of every evaluation; NaN where the table has none.  # [E, S]"""
+        if metric == RETURN:
+            return self.returns
+        return self.columns.get(metric, np.full(self.returns.shape, np.nan))
+
+    def has(self, metric: str) -> bool:
+        """Whether there is any such number."""
+        return not np.isnan(self.values(metric)).all()
+
+    def mean_of(self, metric: str) -> NDArray[np.float64]:
+        """Over the seeds that have a number; NaN where none has.  # [E]"""
+        values = self.values(metric)
+        known = (~np.isnan(values)).sum(axis=1)
+        total = np.nansum(values, axis=1)
+        return np.where(known > 0, total / np.maximum(known, 1), np.nan)
+
+    def error_of(self, metric: str) -> NDArray[np.float64]:
+        """The standard error of that mean; 0 where one seed has a number, NaN where none has.  # [E]"""
+        values, mean = self.values(metric), self.mean_of(metric)
+        known = (~np.isnan(values)).sum(axis=1)
+        squares = np.nansum((values - mean[:, None]) ** 2, axis=1)
+        error = np.sqrt(squares / np.maximum(known - 1, 1) / np.maximum(known, 1))
+        return np.where(known > 0, error, np.nan)
 
     def final(self, step: int | None = None) -> NDArray[np.float64]:
         """The return of each seed in the end, or at a step: the mean of the last evaluations up to there.  # [S]
@@ -108,47 +131,127 @@ class Curve(NamedTuple):
 
 
 def curves_in(results: Results) -> list[Curve]:
-    """One curve for all runs that differ only in their seeds; ordered by task, method and settings."""
-    alike: dict[RunConfig, list[RecordedRun]] = {}
-    for run in results.runs:
-        alike.setdefault(dataclasses.replace(run.config, **NO_MATTER), []).append(run)
-    curves = [curve_of(runs) for runs in alike.values()]
-    return sorted(curves, key=lambda curve: (task_order(curve.task), method_order(curve.method)))
+    """All runs as curves with names; ordered by task and method, the plainest of a method first."""
+    return named([curve_of(runs) for runs in alike(results.runs)])
+
+
+def alike(runs: Iterable[RecordedRun]) -> list[list[RecordedRun]]:
+    """Runs that one curve averages: with the same settings and label, and evaluated at the same steps.
+
+    A seed that was trained again, with other numbers, begins another curve: a program or a machine has changed.
+    """
+    found: dict[tuple[RunConfig, str, bytes], list[list[RecordedRun]]] = {}
+    for run in runs:
+        key = without_what_does_not_matter(run.config), run.label, common_steps(run).tobytes()
+        groups = found.setdefault(key, [])
+        group = next((one for one in groups if _agree(one, run)), None)
+        if group is None:
+            groups.append([run])
+        else:
+            group.append(run)
+    return [group for groups in found.values() for group in groups]
+
+
+def _agree(group: Sequence[RecordedRun], run: RecordedRun) -> bool:
+    """Whether no seed of the run has other returns in another run."""
+    return all(
+        np.array_equal(other.evaluations[seed][RETURN], rows[RETURN])
+        for seed, rows in run.evaluations.items()
+        for other in group
+        if seed in other.evaluations
+    )
+
+
+def common_steps(run: RecordedRun) -> NDArray[np.int64]:
+    """The steps at which all seeds of a run were evaluated.  # [E]"""
+    first, *others = (rows["step"] for rows in run.evaluations.values())
+    common: NDArray[np.int64] = first
+    for steps in others:
+        common = np.intersect1d(common, steps)
+    if not len(common):
+        raise DiasterError(f"the seeds of '{run.path}' share no evaluation; plot them when they have come as far.")
+    return common
 
 
 def curve_of(runs: Sequence[RecordedRun]) -> Curve:
-    """The curve of runs with the same settings."""
-    chosen: dict[int, tuple[RecordedRun, NDArray[np.int64], NDArray[np.float64]]] = {}
+    """The curve of runs that are alike; its name is that of a single curve."""
+    chosen: dict[int, RecordedRun] = {}
     notes = []
     for run in runs:
-        for seed, (steps, returns) in run.evaluations.items():
+        for seed in run.evaluations:
             if seed in chosen:
-                notes.append(f"seed {seed} was trained more than once; the longest run counts")
-                if len(steps) <= len(chosen[seed][1]):
-                    continue
-            chosen[seed] = (run, steps, returns)
+                notes.append(f"{seeds_text([seed])} was trained more than once, with the same numbers, and counts once")
+            chosen.setdefault(seed, run)
     silent = sorted({seed for run in runs for seed in run.config.seeds} - chosen.keys())
     if silent:
         notes.append(f"{seeds_text(silent)} without an evaluation")
     seeds = tuple(sorted(chosen))
-    used = [chosen[seed][0] for seed in seeds]
-    common = chosen[seeds[0]][1]
-    for seed in seeds[1:]:
-        common = np.intersect1d(common, chosen[seed][1])
-    if not len(common):
-        folders = ", ".join(sorted({f"'{run.path}'" for run in used}))
-        raise DiasterError(f"the seeds of {folders} share no evaluation; plot them when they have come as far.")
-    returns = np.stack([chosen[seed][2][np.isin(chosen[seed][1], common)] for seed in seeds], axis=1)
-    longest = max(int(steps[-1]) for _, steps, _ in chosen.values())
-    if longest > common[-1]:
+    tables = [chosen[seed].evaluations[seed] for seed in seeds]
+    common = common_steps(runs[0])
+    if max(int(table["step"][-1]) for table in tables) > common[-1]:
         notes.append(f"seeds of unequal length: cut at {steps_text(float(common[-1]))} steps")
-    unfinished = [seed for seed in seeds if not chosen[seed][0].is_done]
+    unfinished = [seed for seed in seeds if not chosen[seed].is_done]
     if unfinished:
-        planned = steps_text(float(max(run.config.steps for run in used)))
         which = "" if len(unfinished) == len(seeds) else f" ({seeds_text(unfinished)})"
+        planned = steps_text(float(runs[0].config.steps))
         notes.append(f"unfinished{which}: {steps_text(float(common[-1]))} of {planned} steps")
-    paths = tuple(dict.fromkeys(run.path for run in used))
-    return Curve(used[0].config, seeds, common, returns, paths, tuple(dict.fromkeys(notes)))
+    rows = [np.isin(table["step"], common) for table in tables]
+    columns = {name: _column(name, tables, rows) for name in DRAWN if any(name in table for table in tables)}
+    return Curve(
+        config=runs[0].config,
+        seeds=seeds,
+        steps=common,
+        returns=columns[RETURN],
+        paths=tuple(run.path for run in runs),
+        notes=tuple(dict.fromkeys(notes)),
+        columns=columns,
+        folders=tuple(run.folder or run.path.name for run in runs),
+        label=runs[0].label,
+        is_done=not unfinished,
+    )
+
+
+def _column(name: str, tables: Sequence[Table], rows: Sequence[NDArray[np.bool_]]) -> NDArray[np.float64]:
+    """Some rows of a column of all seeds; NaN in a table of an earlier version that lacks it.  # [E, S]"""
+    columns = [
+        table[name][kept] if name in table else np.full(int(kept.sum()), np.nan)
+        for table, kept in zip(tables, rows, strict=True)
+    ]
+    # An infinite number is as far beyond every axis as this one, and has a mean.
+    return np.clip(np.stack(columns, axis=1).astype(np.float64), -LARGEST, LARGEST)
+
+
+def named(curves: Sequence[Curve]) -> list[Curve]:
+    """The curves with their names and their places among those of their method, in the order of every legend."""
+    horizons: dict[str, set[int | str]] = {}
+    for curve in curves:
+        horizons.setdefault(curve.task.env, set()).add(curve.config.horizon)
+    names = names_of([_subject(curve) for curve in curves])
+    found = [
+        curve._replace(name=name, has_sibling_horizon=len(horizons[curve.task.env]) > 1)
+        for curve, name in zip(curves, names, strict=True)
+    ]
+    found.sort(key=lambda curve: (method_order(curve.method), _plainness(curve)))
+    places: dict[str, list[str]] = {}
+    for curve in found:
+        known = places.setdefault(curve.method, [])
+        if curve.name not in known:
+            known.append(curve.name)
+    found = [curve._replace(variant=places[curve.method].index(curve.name)) for curve in found]
+    return sorted(found, key=lambda curve: (task_order(curve.task), *legend_order(curve)))
+
+
+def _subject(curve: Curve) -> Subject:
+    reached = "" if curve.is_done else f"unfinished at {steps_text(float(curve.steps[-1]))} steps"
+    return Subject(curve.config, reached, curve.folders[0] if curve.folders else "", curve.label)
+
+
+def _plainness(curve: Curve) -> tuple[bool, bool, int, int, list[str | int]]:
+    """Curves with fewer changes and longer runs come first; numbers in names are ordered as numbers."""
+    config = curve.config
+    is_other = config.agent.name != DEFAULT_AGENT
+    parts = [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", curve.name)]
+    return config.preset != "default", is_other, len(changed_settings(config)), -config.steps, parts
 
 
 def by_task(curves: Iterable[Curve]) -> dict[TaskKey, list[Curve]]:
@@ -159,63 +262,17 @@ def by_task(curves: Iterable[Curve]) -> dict[TaskKey, list[Curve]]:
     return found
 
 
-def plainest(curves: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
-    """Of each series the curve that is nearest to its preset, and the others."""
-    of_series: dict[Series, list[Curve]] = {}
-    for curve in curves:
-        of_series.setdefault(curve.series, []).append(curve)
-    kept = [min(alike, key=lambda curve: len(changed_settings(curve.config))) for alike in of_series.values()]
-    return kept, [curve for curve in curves if not any(curve is one for one in kept)]
-
-
-def changed_settings(config: RunConfig) -> dict[str, Any]:
-    """The settings that differ from those of the preset, by dotted names, without those that change no result."""
-    given = {"env": config.env, "method": config.method.name, "agent": config.agent.name}
-    usual = flat(combine(config.preset, {}, "", given))
-    return {
-        name: value
-        for name, value in flat(config).items()
-        if usual[name] != value
-        and name not in NO_MATTER
-        and name not in UNRESOLVED
-        and not (name == OF_LENGTH and usual[name] == "auto")
-    }
-
-
-def flat(config: RunConfig) -> dict[str, Any]:
-    """Every setting by its dotted name."""
-    found: dict[str, Any] = {}
-    for name, value in dataclasses.asdict(config).items():
-        found |= {f"{name}.{inner}": one for inner, one in value.items()} if isinstance(value, dict) else {name: value}
+def by_name(curves: Iterable[Curve]) -> dict[str, list[Curve]]:
+    """Curves of the same kind on different environments, in the order of every legend."""
+    found: dict[str, list[Curve]] = {}
+    for curve in sorted(curves, key=legend_order):
+        found.setdefault(curve.name, []).append(curve)
     return found
 
 
-def settings_text(changed: dict[str, Any], most: int = 3) -> str:
-    """A few settings, short enough for a caption."""
-    named = [f"{name.removeprefix('method.')} = {value}" for name, value in changed.items()]
-    return ", ".join(named[:most]) + (" …" if len(named) > most else "")
-
-
-def panel_notes(curves: Sequence[Curve], labels: Sequence[str]) -> list[Note]:
-    """What is missing in a panel: the notes of its curves, and what some of them lack and others have."""
-    every = sorted({seed for curve in curves for seed in curve.seeds})
-    furthest = max((int(curve.steps[-1]) for curve in curves), default=0)
-    notes = []
-    for curve, label in zip(curves, labels, strict=True):
-        subject = f"{label} on {curve.task.title}"
-        notes += [Note(subject, text) for text in curve.notes]
-        missing = [seed for seed in every if seed not in curve.seeds]
-        if missing:
-            notes.append(Note(subject, f"{seeds_text(missing)} missing"))
-        if curve.steps[-1] < furthest and not any(text.startswith("unfinished") for text in curve.notes):
-            last, far = (steps_text(float(step)) for step in (curve.steps[-1], furthest))
-            notes.append(Note(subject, f"ends at {last} steps, others there at {far}"))
-    return notes
-
-
-def left_out_note(n: int) -> Note:
-    """What `plainest` has left out."""
-    return Note(f"{n} further curve{'s' * (n > 1)}", "other settings than the plainest of their method, not shown")
+def legend_order(curve: Curve) -> tuple[int, int]:
+    """The place of a curve in every legend and table."""
+    return method_order(curve.method), curve.variant
 
 
 def task_order(task: TaskKey) -> tuple[int, str, str]:
@@ -227,8 +284,3 @@ def task_order(task: TaskKey) -> tuple[int, str, str]:
 def method_order(method: str) -> int:
     """The place of a method in every legend and table."""
     return list(METHODS).index(method)
-
-
-def series_order(series: Series) -> tuple[int, tuple[str, str]]:
-    """The place of a series: by its method, then by name."""
-    return method_order(series[0]), series[1:]

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+NO_RUNS, NONE_CHOSEN = "no runs", "no runs chosen"
+
 
 class Note(NamedTuple):
     """A remark on some runs: which ones, and what."""
@@ -22,7 +27,8 @@ def sentences(notes: Iterable[Note], most_subjects: int = 4) -> list[str]:
     lines = []
     for text, names in subjects.items():
         more = f" and {len(names) - most_subjects} more" if len(names) > most_subjects else ""
-        lines.append(f"{', '.join(names[:most_subjects])}{more}: {text}.")
+        comma = "; " if any("," in name for name in names) else ", "  # names of curves have commas inside
+        lines.append(f"{comma.join(names[:most_subjects])}{more}: {text}.")
     return lines
 
 
@@ -37,3 +43,19 @@ def steps_text(steps: float) -> str:
     if steps >= 1e6:
         return f"{steps / 1e6:g} M"
     return f"{steps / 1e3:g} k" if steps >= 1000 else f"{steps:g}"
+
+
+def number_text(value: float, digits: int = 6) -> str:
+    """A number on an axis or in a note, short: 1,000, −0.25, −3.2e+10."""
+    if value != 0 and not 1e-4 <= abs(value) < 1e7:
+        return f"{value:.{min(digits, 3)}g}".replace("-", "−")
+    text = f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:,.{digits}g}"
+    return text.replace("-", "−")
+
+
+def mean_and_error(of_seeds: NDArray[np.float64]) -> str:
+    """Mean ± standard error over seeds, both with the digits that the mean needs."""
+    mean, n = float(of_seeds.mean()), len(of_seeds)
+    digits = 0 if abs(mean) >= 100 else 1 if abs(mean) >= 10 else 2
+    values = [mean, float(of_seeds.std(ddof=1)) / n**0.5] if n > 1 else [mean]
+    return " ± ".join(f"{value:,.{digits}f}" for value in values).replace("-", "−")

@@ -2,73 +2,134 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diaster.analysis.curves import Curve, curve_of
-from diaster.analysis.figures.style import check_picture, drawing, label_steps, method_style, new_figure, write_picture
-from diaster.analysis.notes import steps_text
+from diaster.analysis.curves import Curve, curve_of, named
+from diaster.analysis.figures.panels import (
+    add_legend,
+    beyond_notes,
+    clipped,
+    draw_curve,
+    label_steps,
+    legend_handle,
+    limit_values,
+)
+from diaster.analysis.figures.style import (
+    add_caption,
+    check_picture,
+    drawing,
+    method_style,
+    new_figure,
+    write_picture,
+)
+from diaster.analysis.metrics import DRAWN, RETURN, check_metric, metric_of
+from diaster.analysis.notes import Note, sentences, steps_text
 from diaster.analysis.results import RecordedRun, seed_evaluations
 from diaster.errors import DiasterError, printable, shortened
 from diaster.rundir.files import damaged, is_file
 from diaster.rundir.records import DONE, PROGRESS, read_config
 from diaster.rundir.results import read_progress
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTH = 5.0  # inches
+
 
 def learning_curve(path: Path) -> Curve:
     """The curve of a run directory, up to the last evaluation that every seed has."""
-    config, table = read_config(path), read_progress(path)
-    evaluations = seed_evaluations(path, config, table)
+    config = read_config(path)
+    has_table = os.path.lexists(path / PROGRESS)  # it comes with the first evaluation
+    evaluations = seed_evaluations(path, config, read_progress(path)) if has_table else {}
     if not evaluations:
         raise DiasterError(f"'{path}' has no evaluation yet; plot it when its first one is done.")
-    shortest = min(len(steps) for steps, _ in evaluations.values())
-    if len({tuple(steps[:shortest].tolist()) for steps, _ in evaluations.values()}) > 1:
+    shortest = min(rows.n_rows for rows in evaluations.values())
+    if len({tuple(rows["step"][:shortest].tolist()) for rows in evaluations.values()}) > 1:
         raise damaged(path / PROGRESS, "its seeds were not evaluated at the same steps")
-    return curve_of([RecordedRun(path, config, evaluations, is_file(path / DONE))])
+    return curve_of([RecordedRun(path, config, evaluations, is_file(path / DONE), folder=path.resolve().name)])
 
 
-def curve_label(curve: Curve) -> str:
-    """The method, its preset and the number of seeds; `dense` learns from what is hidden from every method."""
-    what = "upper reference: sees the hidden rewards" if curve.method == "dense" else curve.config.preset
-    return f"{curve.method} ({what}), {len(curve.seeds)} seed{'s' * (len(curve.seeds) > 1)}"
-
-
-def plot_learning_curves(paths: list[Path], out: Path) -> None:
-    """Return against environment steps: mean, standard error, and every seed as a thin line."""
-    check_picture(out)
+def curves_of(paths: Sequence[Path]) -> list[Curve]:
+    """A curve for each run directory, with names that tell them apart; all of one environment."""
     if not paths:
         raise DiasterError("no run directory was given; there is nothing to plot.")
-    curves = [learning_curve(path) for path in paths]
-    envs = {curve.config.env for curve in curves}
+    different = list(dict.fromkeys(paths))
+    curves = [learning_curve(path) for path in different]
+    if len({curve.folders for curve in curves}) < len(curves):
+        curves = [curve._replace(folders=(str(path),)) for path, curve in zip(different, curves, strict=True)]
+    curves = named(curves)
+    envs = {curve.task.env for curve in curves}
     if len(envs) > 1:
         raise DiasterError(
             f"these runs are of different environments ({', '.join(sorted(envs))}); plot those of one at a time."
         )
-    with drawing():
-        figure = new_figure(5.0, 3.4)
-        axes = figure.subplots()
-        seen: dict[str, int] = {}
-        for curve in curves:
-            style = method_style(curve.method, seen.get(curve.method, 0))
-            seen[curve.method] = seen.get(curve.method, 0) + 1
-            drawn: Any = {"color": style.colour, "linestyle": style.line}
-            if curve.returns.shape[1] > 1:
-                axes.plot(curve.steps, curve.returns, alpha=0.25, linewidth=0.8, **drawn)
-                low, high = curve.mean - curve.error, curve.mean + curve.error
-                axes.fill_between(curve.steps, low, high, color=style.colour, alpha=0.2, linewidth=0)
-            marker = "o" if len(curve.steps) <= 30 else None  # more of them would hide the line
-            axes.plot(
-                curve.steps, curve.mean, linewidth=2.0, label=curve_label(curve), marker=marker, markersize=3, **drawn
-            )
-        axes.set_xlabel("environment steps per seed")
-        axes.set_ylabel("return of an episode")
-        told = "hidden rewards" if all(curve.method == "dense" for curve in curves) else "one number per episode"
-        axes.set_title(f"{printable(shortened(curves[0].config.env))}, learnt from {told}")
-        label_steps(axes)
-        axes.legend(loc="best")
-        write_picture(figure, out)
+    if len({curve.task for curve in curves}) > 1:
+        curves = [curve._replace(name=f"{curve.name}, T = {curve.config.horizon}") for curve in curves]
+    return curves
+
+
+def plot(*runs: str | Path, metric: str = RETURN) -> Figure:
+    """The learning curves of one or several runs of an environment, in one figure of Matplotlib.
+
+    `metric` is a column of their tables.
+
+    Examples:
+        >>> diaster.plot("runs/hopper", "runs/hopper-rrd").savefig("hopper.png")
+        >>> diaster.plot("runs/hopper", metric="fit_r2")
+    """
+    return _drawn([Path(run) for run in runs], metric)[0]
+
+
+def plot_learning_curves(paths: Sequence[Path], out: Path, metric: str = RETURN) -> list[str]:
+    """Draw a column of the tables of some runs against environment steps into a file; returns the caption."""
+    check_picture(out)
+    figure, lines = _drawn(paths, metric)
+    write_picture(figure, out)
+    return lines
+
+
+def _drawn(paths: Sequence[Path], metric: str) -> tuple[Figure, list[str]]:
+    check_metric(metric, DRAWN)
+    curves = curves_of(paths)
+    check_metric(metric, [name for curve in curves for name in DRAWN if curve.has(name)])
+    return figure_of(curves, metric)
+
+
+@drawing()
+def figure_of(curves: Sequence[Curve], metric: str = RETURN) -> tuple[Figure, list[str]]:
+    """A metric over steps, mean and standard error with every seed as a thin line, and what it does not show."""
+    shown = [curve for curve in curves if curve.has(metric)]
+    figure = new_figure(WIDTH, 3.0)
+    axes = figure.subplots()
+    styles = [method_style(curve.method, curve.variant) for curve in shown]
+    for curve, style in reversed(list(zip(shown, styles, strict=True))):
+        if len(curve.seeds) > 1:
+            seeds = clipped(curve.values(metric), metric)
+            axes.plot(curve.steps, seeds, color=style.colour, linestyle=style.line, alpha=0.25, linewidth=0.8)
+        draw_curve(axes, curve, style, metric, thickness=2.0)
+    limit_values(axes, np.concatenate([curve.values(metric).ravel() for curve in shown]), metric)
+    label_steps(axes, WIDTH)
+    axes.set_xlabel("environment steps per seed")
+    axes.set_ylabel(metric_of(metric).title)
+    told = "hidden rewards" if all(curve.method == "dense" for curve in shown) else "one number per episode"
+    axes.set_title(f"{printable(shortened(shown[0].task.env))}, learnt from {told}")
+    add_legend(figure, [legend_handle(style) for style in styles], [curve_label(curve) for curve in shown], WIDTH)
+    notes = beyond_notes(shown, metric)
+    notes += [Note(curve.name, f"no {metric}") for curve in curves if not curve.has(metric)]
+    lines = sentences(notes)
+    add_caption(figure, lines)
+    return figure, lines
+
+
+def curve_label(curve: Curve) -> str:
+    """Its name and the number of its seeds; `dense` learns from what is hidden from every method."""
+    sees = ", sees the hidden rewards" if curve.method == "dense" else ""
+    return f"{curve.name}, {len(curve.seeds)} seed{'s' * (len(curve.seeds) > 1)}{sees}"
 
 
 def terminal_curve(curve: Curve, width: int = 60, height: int = 10) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from diaster.analysis.metrics import RETURN
 from diaster.analysis.notes import Note
+from diaster.analysis.selection import folder_name, labels_of, selected
 from diaster.config import RunConfig
 from diaster.errors import LONGEST_NAME, DiasterError, shortened
 from diaster.rundir.files import damaged, is_file
@@ -20,7 +22,7 @@ MOST_LEVELS = 4  # folders below the one that is named
 MOST_FOLDERS = 100_000
 LARGEST = 1e100  # the squares of much larger returns overflow
 
-Evaluations = dict[int, tuple[NDArray[np.int64], NDArray[np.float64]]]  # of each seed: steps, and the return at each
+Evaluations = dict[int, Table]  # of each seed: a row per evaluation
 
 
 class RecordedRun(NamedTuple):
@@ -30,23 +32,43 @@ class RecordedRun(NamedTuple):
     config: RunConfig
     evaluations: Evaluations
     is_done: bool
+    folder: str = ""
+    """What it is called below the results folder."""
+    label: str = ""
+    """The name that the user has given to its curve."""
 
 
 class Results(NamedTuple):
-    """All runs below a folder, and a note for each that has nothing to show yet."""
+    """All runs below a folder, or those that were chosen, and a note for what has nothing to show or was not chosen."""
 
     path: Path
     runs: tuple[RecordedRun, ...]
     notes: tuple[Note, ...]
+    only: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    """What was chosen and named, as it was given."""
+
+    @property
+    def place(self) -> str:
+        """Where all that is said to be missing was looked for."""
+        return f"the chosen part of '{self.path}'" if self.only else f"'{self.path}'"
 
 
-def read_results(path: Path) -> Results:
-    """Every run below a folder; or the folder itself where it is a run directory."""
+def read_results(path: Path, only: Sequence[str] = (), labels: Sequence[str] = ()) -> Results:
+    """Every run below a folder, or the folder itself where it is a run directory.
+
+    `only` are patterns for the folders of the runs to read, `labels` names as PATTERN=TEXT; see `selection.py`.
+    """
     if not path.is_dir():
         raise DiasterError(f"'{path}' is no folder; give one that holds run directories, or a run directory.")
+    every = run_directories(path)
+    if not every:
+        raise _no_runs(path)
+    chosen = selected(path, every, only)
+    named = labels_of(path, chosen, labels)
     runs, notes = [], []
-    for folder in run_directories(path):
-        name = str(folder.relative_to(path)) if folder != path else folder.name
+    for folder in chosen:
+        name = folder_name(path, folder)
         try:
             found = _read_run(folder)
         except DiasterError:
@@ -56,12 +78,20 @@ def read_results(path: Path) -> Results:
         if found is None:
             notes.append(Note(shortened(name, LONGEST_NAME), "has no evaluation yet"))
         else:
-            runs.append(found)
+            runs.append(found._replace(folder=name, label=named.get(folder, "")))
     if not runs and notes:
-        raise DiasterError(f"no run in '{path}' has an evaluation yet; try again when a first one is done.")
+        none = "none of the chosen runs" if only else "no run"
+        raise DiasterError(f"{none} in '{path}' has an evaluation yet; try again when a first one is done.")
     if not runs:
-        raise DiasterError(f"'{path}' holds no runs; give a folder that 'diaster train --out' has written into.")
-    return Results(path, tuple(runs), tuple(notes))
+        raise _no_runs(path)
+    others = len(every) - len(chosen)
+    if others:
+        notes.append(Note(f"{others} other run{'s' * (others > 1)} of the folder", "not chosen"))
+    return Results(path, tuple(runs), tuple(notes), tuple(only), tuple(labels))
+
+
+def _no_runs(path: Path) -> DiasterError:
+    return DiasterError(f"'{path}' holds no runs; give a folder that 'diaster train --out' has written into.")
 
 
 def run_directories(path: Path) -> list[Path]:
@@ -94,17 +124,16 @@ def _read_run(path: Path) -> RecordedRun | None:
 
 
 def seed_evaluations(path: Path, config: RunConfig, table: Table) -> Evaluations:
-    """Steps and returns of each seed in a table; a table that no run of these settings writes is refused."""
+    """The rows of each seed in a table; a table that no run of these settings writes is refused."""
     strange = set(table["seed"].tolist()) - set(config.seeds)
     if strange:
         raise damaged(path / PROGRESS, f"it has the seed {min(strange)}, which the run's configuration has not")
     found = {}
     for seed in dict.fromkeys(table["seed"].tolist()):
         rows = table.where(seed=seed)
-        steps, returns = rows["step"], rows["return_mean"]
-        if not (np.abs(returns) <= LARGEST).all():
+        if not (np.abs(rows[RETURN]) <= LARGEST).all():
             raise damaged(path / PROGRESS, f"it has returns that are no numbers, or beyond ±{LARGEST:g}")
-        if (np.diff(steps) <= 0).any():
+        if (np.diff(rows["step"]) <= 0).any():
             raise damaged(path / PROGRESS, f"the evaluations of seed {seed} are not one after the other")
-        found[seed] = (steps, returns)
+        found[seed] = rows
     return found

@@ -5,6 +5,7 @@ Each command imports what it needs when it runs, so that help comes at once.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
@@ -13,15 +14,17 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TextIO
 
 import diaster
+from diaster.cli.data_sets import fit, relabel
 from diaster.cli.figures import figure, plot, report
 from diaster.cli.listing import list_
 from diaster.cli.runs import evaluate, record, video
 from diaster.cli.sweeps import sweep
 from diaster.cli.training import bench, demo, resume, train
-from diaster.errors import DiasterError, Stopped, complain, refusing_shortage, unknown
-from diaster.signals import INTERRUPTED, INTERRUPTION
+from diaster.errors import DiasterError, Stopped, complain, refusing_shortage, traceback_of, unknown
+from diaster.signals import INTERRUPTED, INTERRUPTION, owning_the_process
 
 USAGE_ERROR = 2
+DEBUG = "--debug"  # with any command
 
 
 class Command(NamedTuple):
@@ -41,6 +44,8 @@ COMMANDS: dict[str, Command] = {
     "figure": Command(figure, "draw a figure of a folder of runs"),
     "report": Command(report, "one page with tables, curves and figures of a folder of runs"),
     "video": Command(video, "film the policy of a run"),
+    "fit": Command(fit, "fit rewards of single steps to a data set of episodes and returns"),
+    "relabel": Command(relabel, "write a data set with the rewards of a model that was fitted"),
     "list": Command(list_, "methods, agents, presets, tasks, environments"),
     "bench": Command(bench, "how fast this machine learns, in two minutes"),
     "demo": Command(demo, "two minutes on InvertedPendulum-v5"),
@@ -54,13 +59,16 @@ def help_text() -> str:
         "usage: diaster COMMAND [options]\n\n"
         "Reinforcement learning from one number per episode.\n\n"
         + "\n".join(lines)
-        + "\n\n'diaster COMMAND --help' explains a command and all of its settings."
+        + "\n\n'diaster COMMAND --help' explains a command and all of its settings; --debug with any command shows the "
+        "\ntraceback of an error beside its sentence."
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The entry point; returns the exit code."""
+def main(argv: Sequence[str] | None = None, owns_process: bool = False) -> int:
+    """Run a command and return the exit code; where it owns the process, a second Ctrl-C ends that at once."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    is_debugged = DEBUG in argv
+    argv = [item for item in argv if item != DEBUG]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a sign that the terminal does not have is no reason to stop
@@ -74,10 +82,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif argv[0] not in COMMANDS:
             raise unknown("command", argv[0], COMMANDS)
         else:
-            with refusing_shortage():
+            with refusing_shortage(), owning_the_process() if owns_process else contextlib.nullcontext():
                 COMMANDS[argv[0]].run(argv[1:])
         sys.stdout.flush()
     except DiasterError as error:
+        if is_debugged:
+            complain(traceback_of(error))
         complain(f"diaster: {error}")
         return USAGE_ERROR
     except Stopped as stop:
@@ -85,6 +95,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + stop.signal
     except KeyboardInterrupt:
         complain(INTERRUPTION)
+        if owns_process:
+            _give_up_if_broken(sys.stdout)
+            os._exit(INTERRUPTED)  # Python would first wait for what XLA compiles or computes, and may crash over it
         return INTERRUPTED
     except BrokenPipeError:  # the program that reads our output (head, say) has ended
         pass

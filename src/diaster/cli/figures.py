@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -16,12 +17,14 @@ from diaster.signals import leaving_at_once
 
 @dataclass(frozen=True)
 class PlotArguments:
-    """Draw the learning curves of one or several runs of an environment."""
+    """Draw the learning curves of one or several runs of an environment, or another column of their tables."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]] = ()
     """Run directories."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("curve.png")
     """Picture to write: .png, .svg or .pdf."""
+    metric: Annotated[str, tyro.conf.arg(metavar="NAME")] = "return_mean"
+    """What to draw over steps: a column of progress.csv, e.g. fit_r2."""
 
 
 def plot(argv: Sequence[str]) -> None:
@@ -32,8 +35,15 @@ def plot(argv: Sequence[str]) -> None:
     with leaving_at_once():
         from diaster.analysis.plots import plot_learning_curves
 
-    plot_learning_curves(list(arguments.runs), arguments.out)
-    print(f"wrote {arguments.out}")
+    _say_written(arguments.out, plot_learning_curves(arguments.runs, arguments.out, arguments.metric))
+
+
+def _say_written(out: Path, lines: Sequence[str]) -> None:
+    print("\n".join([f"wrote {out}", *(f"  {line}" for line in lines)]))
+
+
+Patterns = tyro.conf.UseAppendAction[Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="PATTERN")]]
+Labels = tyro.conf.UseAppendAction[Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="PATTERN=TEXT")]]
 
 
 @dataclass(frozen=True)
@@ -41,13 +51,17 @@ class FigureArguments:
     """Draw a figure of all runs below a folder, from recorded files alone."""
 
     name: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="NAME")]] = ""
-    """proxy-reward, performance, heatmap, cut-points, step-reward, credit or summary."""
+    """proxy-reward, performance, metrics, heatmap, cut-points, step-reward, feedback, credit or summary."""
     results: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="RESULTS")]] = None
     """Folder with run directories below it, or a run directory."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="PATH")] = None
     """Picture to write: .png, .svg or .pdf; by default NAME.png."""
     width: float = 6.75
     """Width in inches, as printed: 6.75 is a page, 3.3 a column. Print has the same size in both."""
+    only: Patterns = ()
+    """Only runs whose folder below RESULTS, or a folder around it, fits one of these; * stands for anything."""
+    label: Labels = ()
+    """A name for the curve of the runs whose folder fits, e.g. 'hopper*=tuned'; the first that fits counts."""
 
 
 def figure(argv: Sequence[str]) -> None:
@@ -59,8 +73,8 @@ def figure(argv: Sequence[str]) -> None:
         from diaster.analysis.figures import write_figure
 
     out = arguments.out or Path(f"{arguments.name}.png")
-    caption = write_figure(arguments.name, arguments.results, out, arguments.width)
-    print("\n".join([f"wrote {out}", *(f"  {line}" for line in caption)]))
+    chosen = list(chain(*arguments.only)), list(chain(*arguments.label))
+    _say_written(out, write_figure(arguments.name, arguments.results, out, arguments.width, *chosen))
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,10 @@ class ReportArguments:
     """Folder with run directories below it, or a run directory."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("report.html")
     """Page to write: .html."""
+    only: Patterns = ()
+    """Only runs whose folder below RESULTS, or a folder around it, fits one of these; * stands for anything."""
+    label: Labels = ()
+    """A name for the curve of the runs whose folder fits, e.g. 'hopper*=tuned'; the first that fits counts."""
 
 
 def report(argv: Sequence[str]) -> None:
@@ -81,5 +99,5 @@ def report(argv: Sequence[str]) -> None:
     with leaving_at_once():
         from diaster.analysis.report import write_page
 
-    left_out = write_page(arguments.results, arguments.out)
-    print("\n".join([f"wrote {arguments.out}", *(f"  {line}" for line in left_out)]))
+    chosen = list(chain(*arguments.only)), list(chain(*arguments.label))
+    _say_written(arguments.out, write_page(arguments.results, arguments.out, *chosen))

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from diaster.cli.parsing import parse
+from diaster.cli.parsing import Imports, parse
 from diaster.config import AGENTS, METHODS, PAPER_TASKS, PRESET_HELP
 from diaster.errors import unknown
 
@@ -18,9 +18,9 @@ from diaster.errors import unknown
 class ListArguments:
     """Say what there is: methods, agents, presets, the paper's tasks, registered environments."""
 
-    what: tyro.conf.Positional[str] = "all"
+    what: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="WHAT")]] = "all"
     """all, methods, agents, presets, tasks or envs."""
-    imports: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(name="import", metavar="MODULE")]] = ()
+    imports: Imports = ()
     """A module to import first, for the environments it registers."""
 
 
@@ -45,15 +45,15 @@ def list_(argv: Sequence[str]) -> None:
             print(f"  {entry:<22} {line}" if line else f"  {entry}")
     if arguments.what == "all":
         print(
-            "environments: any Gymnasium id with vector observations and Box or Discrete actions; "
-            "'diaster list envs' shows them"
+            "environments: any Gymnasium id that shows vectors or images, with Box or discrete actions, "
+            "'diaster list envs' shows them; module:Id and module:function"
         )
 
 
 def _registered_envs(imports: Sequence[str]) -> dict[str, str]:
     import gymnasium as gym
 
-    from diaster.envs.making import import_modules, register_robotics
+    from diaster.envs.source import import_modules, register_robotics
 
     import_modules(imports)
     with contextlib.suppress(ImportError):

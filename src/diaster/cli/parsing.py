@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import re
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import tyro
 
@@ -16,6 +17,7 @@ from diaster.errors import DiasterError
 from diaster.signals import leaving_at_once
 
 Arguments = TypeVar("Arguments")
+Imports = tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(name="import", metavar="MODULE")]]
 
 
 def value_of(flag: str, argv: Sequence[str]) -> str | None:
@@ -35,7 +37,13 @@ def parse(command: str, argv: Sequence[str], default: Arguments) -> Arguments:
     complaint = io.StringIO()
     try:
         with leaving_at_once(), contextlib.redirect_stderr(complaint):
-            return tyro.cli(type(default), prog=f"diaster {command}", args=list(argv), default=default)
+            return tyro.cli(
+                type(default),
+                prog=f"diaster {command}",
+                description=f"{inspect.getdoc(type(default))}\n\nWith --debug an error shows its traceback.",
+                args=list(argv),
+                default=default,
+            )
     except SystemExit as stop:
         if not stop.code:
             raise

@@ -8,12 +8,13 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
-from diaster.cli.parsing import parse
+from diaster.cli.parsing import Imports, parse
 from diaster.errors import DiasterError
 from diaster.signals import leaving_at_once
 
@@ -22,14 +23,20 @@ from diaster.signals import leaving_at_once
 class EvaluateArguments:
     """Evaluate the policies of a run on fresh episodes."""
 
-    run: tyro.conf.Positional[Path | None] = None
+    run: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="RUN")]] = None
     """Run directory."""
     episodes: int = 10
     """Deterministic episodes per seed."""
-    seed: int | None = None
+    seed: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Only this seed."""
+    best: bool = False
+    """The policy of each seed's best evaluation, not the last one."""
+    per_episode: bool = False
+    """A row for each episode: return, length, sum of the learnt rewards, and whether a time limit ended it."""
     json: bool = False
     """Print JSON."""
+    imports: Imports = ()
+    """A module to import first, where the run does not name the one that has its environment."""
     trust: bool = False
     """Import the modules that the run names, even if it was not made here by you."""
 
@@ -40,11 +47,21 @@ def evaluate(argv: Sequence[str]) -> None:
     if arguments.run is None:
         raise DiasterError("no run directory was given; e.g. diaster evaluate runs/hopper.")
     with leaving_at_once():
+        from diaster.envs.source import import_modules
         from diaster.run import load
 
     with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):  # an environment may print what it likes
+        import_modules(arguments.imports)
         warnings.showwarning = lambda message, *_: print(f"warning: {message}", file=sys.stderr)
-        results = load(arguments.run, trust=arguments.trust).evaluate(arguments.episodes, arguments.seed)
+        run = load(arguments.run, trust=arguments.trust)
+        which: Literal["last", "best"] = "best" if arguments.best else "last"
+        if arguments.per_episode:
+            table = run.evaluate(arguments.episodes, arguments.seed, which, per_episode=True)
+        else:
+            results = run.evaluate(arguments.episodes, arguments.seed, which)
+    if arguments.per_episode:
+        print(json.dumps(table.rows(), indent=2) if arguments.json else table)
+        return
     if arguments.json:
         # A number without a meaning is null: NaN is not JSON.
         rows = {
@@ -53,19 +70,28 @@ def evaluate(argv: Sequence[str]) -> None:
         }
         print(json.dumps(rows, indent=2))
         return
-    from diaster.analysis.diagnostics import Diagnostics
-    from diaster.training.progress import number, short
+    from diaster.analysis.diagnostics import HARDLY, Diagnostics
+    from diaster.training.progress import number, outcome, score
 
     columns = ("return_mean", "return_std", "return_min", "return_max", "length_mean", *Diagnostics._fields)
     heads = ("return", "± std", "min", "max", "length", "fit_r2", "corr.", "gap", "within", "slope")
     print(f"{'seed':>5} " + " ".join(f"{head:>9}" for head in heads))
     for seed, (returns, fit) in results.items():
         values = {**returns._asdict(), **fit._asdict()}
-        cells = [short(values[name]) if name in Diagnostics._fields else number(values[name]) for name in columns]
+        written = dict.fromkeys(Diagnostics._fields, partial(number, digits=2)) | {
+            "fit_r2": score,
+            "length_mean": number,
+        }
+        cells = [written.get(name, outcome)(values[name]) for name in columns]
         print(f"{seed:>5} " + " ".join(f"{cell:>9}" for cell in cells))
     if len(results) > 1:
         means = [returns.return_mean for returns, _ in results.values()]
-        print(f"{'mean':>5} {number(sum(means) / len(means)):>9}")
+        print(f"{'mean':>5} {outcome(sum(means) / len(means)):>9}")
+    if any(fit.fit_r2 != fit.fit_r2 for _, fit in results.values()):
+        print(
+            f"No fit and no gap where returns hardly vary (± at most {100 * HARDLY:g} % of their root mean square): "
+            "there is nothing to explain."
+        )
 
 
 @dataclass(frozen=True)
@@ -76,6 +102,8 @@ class RecordArguments:
     """Run directory."""
     episodes: int = 10
     """Episodes of each seed's policy, and about as many of a spread of behaviours between it and random actions."""
+    imports: Imports = ()
+    """A module to import first, where the run does not name the one that has its environment."""
     trust: bool = False
     """Import the modules that the run names, even if it was not made here by you."""
 
@@ -86,10 +114,14 @@ def record(argv: Sequence[str]) -> None:
     if arguments.run is None:
         raise DiasterError("no run directory was given; e.g. diaster record runs/hopper.")
     with leaving_at_once():
-        from diaster.media.recording import record_rollouts
+        from diaster.envs.source import import_modules
+        from diaster.media.recording import check_number, record_rollouts
+        from diaster.run import load
         from diaster.rundir.recordings import ROLLOUTS
 
-    record_rollouts(arguments.run, arguments.episodes, arguments.trust)
+    import_modules(arguments.imports)
+    check_number(arguments.episodes)
+    record_rollouts(load(arguments.run, trust=arguments.trust), arguments.episodes)
     print(f"recorded: {arguments.run / ROLLOUTS}")
 
 
@@ -103,6 +135,8 @@ class VideoArguments:
     """Film to write: .mp4 or .gif."""
     seed: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """The seed whose policy acts; by default the first."""
+    imports: Imports = ()
+    """A module to import first, where the run does not name the one that has its environment."""
     trust: bool = False
     """Import the modules that the run names, even if it was not made here by you."""
 
@@ -113,8 +147,12 @@ def video(argv: Sequence[str]) -> None:
     if arguments.run is None:
         raise DiasterError("no run directory was given; e.g. diaster video runs/hopper -o hopper.mp4.")
     with leaving_at_once():
-        from diaster.media.video import write_video
+        from diaster.envs.source import import_modules
+        from diaster.media.video import check_film, write_video
+        from diaster.run import load
         from diaster.training.progress import number
 
-    episode = write_video(arguments.run, arguments.out, arguments.seed, arguments.trust).episode.episode
+    import_modules(arguments.imports)
+    check_film(arguments.out)
+    episode = write_video(load(arguments.run, trust=arguments.trust), arguments.out, arguments.seed).episode.episode
     print(f"wrote {arguments.out} ({episode.length} steps, return {number(episode.episode_return)})")

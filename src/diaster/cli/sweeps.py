@@ -7,12 +7,12 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from diaster.cli.parsing import parse
-from diaster.errors import DiasterError
+from diaster.errors import DiasterError, complain
 from diaster.signals import leaving_at_once
 
 
@@ -23,21 +23,21 @@ class SweepArguments:
     Finished cells are skipped and broken ones resumed: the same command goes on where it was stopped.
     """
 
-    file: tyro.conf.Positional[Path | None] = None
-    """TOML file with [axes] and [settings], see docs/sweeps.md."""
-    out: Path | None = None
+    file: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="FILE")]] = None
+    """TOML file with [axes] and [settings], see docs/how-to/sweeps.md."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Directory for the results; by default runs/ and the name of the file."""
     dry_run: bool = False
     """Print the cells with their expected time and memory; train nothing and import no modules that the file names."""
-    jobs: int | None = None
+    jobs: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Cells at a time on this machine; by default as many as cores and memory allow."""
-    cpus: int | None = None
+    cpus: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """CPU cores of each cell; by default all cores are shared out evenly, on Ray one for each cell."""
-    gpus: float | None = None
+    gpus: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
     """Share of a GPU for each cell, 0 to 1; by default a whole one where there are any."""
     launcher: Literal["local", "ray"] = "local"
     """Where cells run: in processes of this machine, or as tasks of a Ray cluster (extra ray)."""
-    address: str | None = None
+    address: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
     """With --launcher ray: address of the cluster, e.g. 10.0.0.1:6379; by default the one this machine belongs to."""
     quiet: bool = False
     """Print nothing but errors."""
@@ -57,17 +57,11 @@ def sweep(argv: Sequence[str]) -> None:
     if arguments.launcher == "ray" and importlib.util.find_spec("ray") is None:
         raise DiasterError("--launcher ray needs Ray; install it with pip install 'diaster[ray]'.")
     with leaving_at_once():
-        from diaster.sweep.conduct import (
-            conduct,
-            counted,
-            describe_end,
-            describe_plan,
-            local_site,
-            make_plan,
-            refuse_failures,
-        )
+        from diaster.sweep.conduct import conduct, local_site, make_plan, refuse_failures
+        from diaster.sweep.describe import counted, describe_end, describe_plan, describe_start
         from diaster.sweep.display import make_display
         from diaster.sweep.resources import Wishes, check_wishes, find_machine
+        from diaster.sweep.status import Status
 
     wishes = Wishes(arguments.jobs, arguments.cpus, arguments.gpus)
     check_wishes(wishes)
@@ -82,7 +76,12 @@ def sweep(argv: Sequence[str]) -> None:
         if arguments.dry_run:
             print(describe_plan(plan, site))
             return
-        status = conduct(plan, site, make_display(arguments.quiet), ["diaster", "sweep", *argv])
+
+        def announce(status: Status, file: Path = arguments.file) -> None:
+            if not arguments.quiet:
+                complain(describe_start(status, site, file))
+
+        status = conduct(plan, site, make_display(arguments.quiet), ["diaster", "sweep", *argv], announce)
     if not arguments.quiet:
         print(describe_end(status))
     refuse_failures(status)

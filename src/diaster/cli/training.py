@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
-from diaster.cli.parsing import parse, value_of
-from diaster.config import RunConfig, build_config, run_config_type
+from diaster.cli.parsing import Imports, parse, value_of
+from diaster.config import RunConfig, build_config, refuse_exact_sum, run_config_type, take_env_kwargs
 from diaster.errors import DiasterError
 from diaster.signals import leaving_at_once
 
+if TYPE_CHECKING:
+    from diaster.run import Run
+
 Arguments = TypeVar("Arguments", bound="WithSettings")
+EXACT_SUM = "--method.exact-sum", "--method.exact_sum"
 
 
 @dataclass(frozen=True)
 class WithSettings:
     """Arguments of a command that takes all settings of a run."""
 
-    config: Path | None = None
+    config: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """TOML file with settings (a run's config.toml, say); flags override it."""
 
     @property
@@ -35,10 +40,12 @@ class WithSettings:
 class TrainArguments(WithSettings):
     """Train a policy from one number per episode."""
 
-    out: Path | None = None
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Directory for the run; by default a new one below runs/."""
     tensorboard: bool = False
     """Also write event files for TensorBoard into the run directory."""
+    wandb: Annotated[str, tyro.conf.arg(metavar="PROJECT")] = ""
+    """Also log to this project of Weights & Biases (extra wandb); WANDB_MODE=offline keeps it in the run directory."""
     quiet: bool = False
     """Say nothing but warnings and errors."""
 
@@ -52,9 +59,9 @@ def train(argv: Sequence[str]) -> None:
         from diaster.training.train import run_training
 
     reporter = Silent() if arguments.quiet else make_reporter()
-    run = run_training(arguments.run_config, arguments.out, reporter, arguments.tensorboard)
+    run = run_training(arguments.run_config, arguments.out, reporter, arguments.tensorboard, arguments.wandb)
     if not arguments.quiet:
-        _say_done(run.path)
+        _say_done(run)
 
 
 def _parse_with_settings(command: str, argv: Sequence[str], base: type[Arguments], **own: Any) -> Arguments:
@@ -63,14 +70,18 @@ def _parse_with_settings(command: str, argv: Sequence[str], base: type[Arguments
     Which flags there are depends on the method and the agent, and their defaults on file, preset and environment: all
     of these have to be known first.
     """
+    argv, env_kwargs = take_env_kwargs(argv)
     settings = [item for item in argv if item not in ("-h", "--help")]  # help shows the defaults that will apply
     file = value_of("--config", argv)
     chosen = {name: value for name in ("method", "agent") if (value := value_of(f"--{name}", argv))}
-    named = build_config(None, Path(file) if file else None, **chosen)
-    blank = dataclasses.replace(named, env="", preset="")
+    blank = build_config(None, Path(file) if file else None, **chosen)
+    blank = dataclasses.replace(blank, env="", preset="")
+    if any(item.startswith(EXACT_SUM) for item in argv):
+        refuse_exact_sum(blank.method.name)
     first = parse(command, settings, _arguments_of(base, blank)).run_config
     own = {**({} if file else own), **({"env": first.env} if first.env else {})}
-    defaults = build_config(first.preset or None, Path(file) if file else None, **own, **chosen)
+    named = {**own, **chosen, "env_kwargs": env_kwargs}
+    defaults = build_config(first.preset or None, Path(file) if file else None, **named)
     return parse(command, argv, _arguments_of(base, defaults))
 
 
@@ -88,21 +99,30 @@ def _fields(config: RunConfig) -> dict[str, Any]:
     return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
 
 
-def _say_done(path: Path) -> None:
+def _say_done(run: Run) -> None:
     from diaster.rundir.files import typed
 
-    shown = typed(path)
+    if run.stopped:
+        print(f"stopped early: {run.stopped}")
+    shown = typed(run.path)
     print(f"done: {shown} (diaster evaluate {shown}; diaster plot {shown} -o curve.png)")
 
 
 @dataclass(frozen=True)
 class ResumeArguments:
-    """Go on with a run that was cut off, from its last checkpoint; it ends as if that had never happened."""
+    """Go on with a run that was cut off, from its last checkpoint; it ends as if that had never happened.
 
-    run: tyro.conf.Positional[Path | None] = None
+    With --steps a run is made longer, also one that is complete, and ends as if it had been so from the start.
+    """
+
+    run: tyro.conf.Positional[Annotated[Path | None, tyro.conf.arg(metavar="RUN")]] = None
     """Run directory."""
+    steps: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    """Environment steps per seed in all; by default as many as the run was begun with."""
     quiet: bool = False
     """Print nothing but warnings."""
+    imports: Imports = ()
+    """A module to import first, where the run does not name the one that has its environment."""
     trust: bool = False
     """Import the modules that the run names, even if it was not made here by you."""
 
@@ -113,12 +133,15 @@ def resume(argv: Sequence[str]) -> None:
     if arguments.run is None:
         raise DiasterError("no run directory was given; e.g. diaster resume runs/hopper.")
     with leaving_at_once():
+        from diaster.envs.source import import_modules
         from diaster.training.progress import Silent, make_reporter
         from diaster.training.train import resume_training
 
-    run = resume_training(arguments.run, Silent() if arguments.quiet else make_reporter(), arguments.trust)
+    import_modules(arguments.imports)
+    reporter = Silent() if arguments.quiet else make_reporter()
+    run = resume_training(arguments.run, reporter, arguments.trust, arguments.steps)
     if not arguments.quiet:
-        _say_done(run.path)
+        _say_done(run)
 
 
 @dataclass(frozen=True)
@@ -129,7 +152,7 @@ class DemoArguments:
     """Environment steps."""
     seed: int = 0
     """Seed of the run."""
-    out: Path | None = None
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Directory for the run; by default a new one below runs/."""
 
 
@@ -139,7 +162,7 @@ def demo(argv: Sequence[str]) -> None:
     with leaving_at_once():
         from diaster.analysis.plots import learning_curve, plot_learning_curves, terminal_curve
         from diaster.rundir.writer import free_directory
-        from diaster.training.progress import make_reporter, number
+        from diaster.training.progress import make_reporter, number, score
         from diaster.training.train import run_training
 
     settings = {"every": max(1, arguments.steps // 20), "episodes": 3}
@@ -152,15 +175,17 @@ def demo(argv: Sequence[str]) -> None:
     plot_learning_curves([out], picture)
     curve = learning_curve(out)
     returns, _ = run.evaluate(episodes=10)[arguments.seed]
+    fit = float(run.progress["fit_r2"][-1])
+    explained = f"The learnt step rewards of held-out episodes add up to their returns with R² = {score(fit)}"
+    if math.isnan(fit):
+        explained = "The returns of held-out episodes hardly vary, so that there is nothing left to explain"
     print(f"\nreturn of an episode ({config.env}, learnt from one number per episode)\n")
     print(terminal_curve(curve))
     print(
         f"\nThe policy was told one number at the end of each episode and never the reward of a step; after "
         f"{arguments.steps:,} steps it keeps the pendulum up for {number(returns.return_mean, 0)} of 1000 "
         f"(mean of 10 fresh episodes; the first evaluation had {number(float(curve.mean[0]), 0)}).\n"
-        f"The learnt step rewards of held-out episodes add up to their returns with R² = "
-        f"{number(float(run.progress['fit_r2'][-1]), 2)}; the curve is in {picture}, all numbers in "
-        f"{out / 'progress.csv'}.\n"
+        f"{explained}; the curve is in {picture}, all numbers in {out / 'progress.csv'}.\n"
         f"Next, try 'diaster train Hopper-v5 --steps 100000', your own environment with "
         f"'diaster train YourEnv-v0 --import your_package', or 'diaster evaluate {out}'."
     )

@@ -19,7 +19,8 @@ from diaster.config.agents import (
     Td3Config,
     XqcConfig,
 )
-from diaster.config.checks import validate
+from diaster.config.checks import check_longest, check_method, refuse_exact_sum, validate
+from diaster.config.env_kwargs import as_kept, is_placeholder, take_env_kwargs, task_name, unkept
 from diaster.config.former_names import present_name, present_names
 from diaster.config.merge import merge
 from diaster.config.methods import (
@@ -37,12 +38,14 @@ from diaster.config.methods import (
 )
 from diaster.config.run import (
     EvaluationConfig,
+    ImageConfig,
     ReplayConfig,
     RunConfig,
     Schedule,
     default_config,
     parse_seeds,
     run_config_type,
+    updates_due,
 )
 from diaster.config.tasks import PAPER_TASKS, PRESET_HELP, PRESETS, preset_settings
 from diaster.config.toml import parse_toml, read_toml, write_toml
@@ -63,6 +66,7 @@ __all__ = [
     "DqnConfig",
     "EpisodicConfig",
     "EvaluationConfig",
+    "ImageConfig",
     "IrcrConfig",
     "Method",
     "RdConfig",
@@ -75,13 +79,22 @@ __all__ = [
     "Td3Config",
     "UniformConfig",
     "XqcConfig",
+    "as_kept",
     "build_config",
+    "check_longest",
+    "check_method",
     "combine",
+    "is_placeholder",
     "parse_seeds",
     "parse_toml",
     "present_name",
     "read_toml",
+    "refuse_exact_sum",
     "run_config_type",
+    "take_env_kwargs",
+    "task_name",
+    "unkept",
+    "updates_due",
     "validate",
     "write_toml",
 ]
@@ -105,6 +118,8 @@ def combine(
         _name_in(settings, group) or _name_in(from_file, group) or default
         for group, default in (("method", DEFAULT_METHOD), ("agent", DEFAULT_AGENT))
     )
+    if any("exact_sum" in _table(of, "method") for of in (settings, from_file)):
+        refuse_exact_sum(method)
     # Which settings there are depends on the method and the agent.
     config: RunConfig = default_config(method, agent)
     config = merge(config, preset_settings(preset, method, agent, env), f"preset '{preset}'")
@@ -115,5 +130,10 @@ def combine(
 
 def _name_in(settings: Mapping[str, Any], group: str) -> Any:
     """The method or the agent that settings name, if they do."""
+    return _table(settings, group).get("name")
+
+
+def _table(settings: Mapping[str, Any], group: str) -> Mapping[str, Any]:
+    """The settings of a group; none where something else has its name, which is refused later."""
     table = settings.get(group)
-    return table.get("name") if isinstance(table, Mapping) else None
+    return table if isinstance(table, Mapping) else {}

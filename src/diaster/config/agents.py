@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
+from diaster.config.fitted import Auto
 from diaster.config.limits import (
     ODD,
     Count,
@@ -19,9 +20,7 @@ from diaster.config.limits import (
     at_least,
     at_most,
 )
-from diaster.config.methods import Auto, imported
-
-AgentName = Annotated[str, tyro.conf.arg(name="agent", prefix_name=False, metavar="NAME")]
+from diaster.config.methods import imported
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class SacConfig:
     """Soft actor-critic with a learnt temperature."""
 
     name: AgentName = "sac"
-    """What learns from the step rewards: 'diaster list agents' shows all there are."""
+    """What learns from the step rewards: 'diaster list agents' explains them."""
     hidden: Units = 256
     """Units of each of the two hidden layers."""
     batch_size: Size = 256
@@ -43,7 +42,7 @@ class SacConfig:
     initial_temperature: Positive = 1.0
     """Weight of the entropy at the start; it is learnt from there."""
     discrete_entropy: Fraction = 0.5
-    """For discrete actions: the entropy aimed at, as a share of the largest there is."""
+    """For discrete actions: the target entropy, as a share of the largest possible one."""
     critic_loss: Literal["squared", "huber"] = "squared"
     """How the critics' errors count."""
     gradient_clip: NotNegative = 0.0
@@ -59,7 +58,7 @@ class Td3Config:
     """Twin delayed deep deterministic policy gradient."""
 
     name: AgentName = "td3"
-    """What learns from the step rewards: 'diaster list agents' shows all there are."""
+    """What learns from the step rewards: 'diaster list agents' explains them."""
     hidden: Units = 256
     """Units of each of the two hidden layers."""
     batch_size: Size = 256
@@ -89,7 +88,7 @@ class DdpgConfig:
     """Deep deterministic policy gradient."""
 
     name: AgentName = "ddpg"
-    """What learns from the step rewards: 'diaster list agents' shows all there are."""
+    """What learns from the step rewards: 'diaster list agents' explains them."""
     hidden: Units = 256
     """Units of each of the two hidden layers."""
     batch_size: Size = 256
@@ -113,7 +112,7 @@ class DqnConfig:
     """Deep Q-network, double by default."""
 
     name: AgentName = "dqn"
-    """What learns from the step rewards: 'diaster list agents' shows all there are."""
+    """What learns from the step rewards: 'diaster list agents' explains them."""
     hidden: Units = 128
     """Units of each of the two hidden layers."""
     batch_size: Size = 128
@@ -157,13 +156,13 @@ class XqcConfig:
     """Soft actor-critic with batch and weight normalisation and categorical critics."""
 
     name: AgentName = "xqc"
-    """What learns from the step rewards: 'diaster list agents' shows all there are."""
+    """What learns from the step rewards: 'diaster list agents' explains them."""
     size: Literal["full", "small"] = "full"
     """full: four layers of 512 units in the critics and of 256 in the actor, for a GPU; small: two layers of 256."""
     hidden: Units | Auto = "auto"
     """Units of each hidden layer of the critics; auto takes what size says."""
     actor_hidden: Units | Auto = "auto"
-    """The same of the actor."""
+    """The same for the actor."""
     layers: Annotated[int, at_least(1), at_most(64)] | Auto = "auto"
     """Hidden layers of each net; auto takes what size says."""
     batch_size: Annotated[int, at_least(2), at_most(10_000_000)] = 256
@@ -171,9 +170,9 @@ class XqcConfig:
     learning_rate: Positive = 3e-4
     """Adam's step size for actor, critics and temperature at the start."""
     final_learning_rate: Positive = 3e-5
-    """The same in the end."""
+    """Adam's step size at the end."""
     annealing_updates: CountOrNone | Auto = "auto"
-    """Updates in which it falls, along a straight line; 0 keeps it as it is, auto takes all of the run."""
+    """Updates over which the step size falls along a straight line; 0: it stays; auto: all updates of the run."""
     discount: Fraction = 0.99
     """Discount per step."""
     target_rate: Fraction = 0.005
@@ -183,11 +182,11 @@ class XqcConfig:
     policy_every: Count = 3
     """Critic updates for each update of the actor and of the temperature."""
     atoms: Annotated[int, at_least(3), at_most(10_001), ODD] = 101
-    """Values that a critic's distribution is over, an odd number: one of them is 0."""
+    """How many values a critic's distribution has; an odd number, so that one of them is 0."""
     value_limit: Positive = 2.0
-    """They are evenly spaced between minus this and this; a typical return, discounted and scaled, is 1."""
+    """The values are evenly spaced between minus this and this; a typical return, discounted and scaled, is 1."""
     reward_scale: Positive | Auto = "auto"
-    """What rewards are divided by; auto takes the size of their discounted sums, as r̂ changes."""
+    """Rewards are divided by this; auto takes the size of their discounted sums, which changes with r̂."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of the products in nets. bfloat16 is faster on a GPU with tensor cores, and much slower on a CPU."""
     updates: CountOrNone = 1
@@ -259,3 +258,5 @@ AGENTS: dict[str, AgentKind] = {
     ),
 }
 DEFAULT_AGENT = "sac"
+# Of the settings above; here, because the names are known only here.
+AgentName = Annotated[str, tyro.conf.arg(name="agent", prefix_name=False, metavar=f"{{{','.join(AGENTS)}}}")]

@@ -9,7 +9,7 @@ from typing import Any
 
 from diaster.config.agents import AGENTS
 from diaster.config.limits import broken_limit
-from diaster.config.methods import METHODS, DiasterConfig
+from diaster.config.methods import METHODS, DiasterConfig, IrcrConfig, MethodConfig
 from diaster.config.run import RunConfig
 from diaster.config.tasks import PRESETS
 from diaster.errors import DiasterError, unknown
@@ -35,12 +35,13 @@ def validate(config: RunConfig) -> None:
         raise DiasterError(f"seeds {_listed(config.seeds)} name one twice; give each seed once.")
     if min(config.seeds) < 0 or max(config.seeds) >= 2**32:
         raise DiasterError(f"seeds {_listed(config.seeds)} leave the range 0 to 2^32 - 1; choose others.")
-    for name, value, limits in limited_settings(config):
-        complaint = broken_limit(name, value, limits)
-        if complaint:
-            raise DiasterError(complaint)
-    if isinstance(config.method, DiasterConfig):
-        _validate_diaster(config.method)
+    check_limits(config)
+    check_together(config.method)
+    if config.known_rewards and isinstance(config.method, IrcrConfig):
+        raise DiasterError(
+            "the rewards of the method 'ircr' are relative, and known rewards cannot be added to them; "
+            "use another method, or leave --known-rewards out."
+        )
     if config.envs > config.chunk_steps:
         raise DiasterError(
             f"envs={config.envs} are more than the steps they share, chunk_steps={config.chunk_steps}; "
@@ -54,8 +55,42 @@ def validate(config: RunConfig) -> None:
     if isinstance(config.warmup_steps, int) and config.warmup_steps >= config.steps:
         raise DiasterError(
             f"warmup_steps={config.warmup_steps} leaves nothing to learn from in steps={config.steps}; "
-            "give more steps or a shorter warm-up."
+            f"give --steps {config.warmup_steps + config.chunk_steps} or more, or a shorter --warmup-steps."
         )
+
+
+def refuse_exact_sum(method: str) -> None:
+    """What to say where a method is given a setting that is every other's, and it has none."""
+    if method in METHODS and (why := METHODS[method].no_exact_sum):
+        raise DiasterError(f"method.exact_sum was given, and the rewards of the method '{method}' {why}.")
+
+
+def check_method(settings: MethodConfig, horizon: int) -> None:
+    """Refuse settings of a method alone, without a run, for episodes of at most `horizon` steps."""
+    check_limits(settings, "method.")
+    check_together(settings)
+    check_longest(settings, horizon, "the horizon")
+
+
+def check_longest(settings: MethodConfig, longest: int, name: str) -> None:
+    """Refuse what a method cannot do in so many steps, the most that a number is for; `name` is that of the limit."""
+    if not isinstance(settings, DiasterConfig):
+        return
+    cuts, budget = settings.n_cuts, settings.batch_steps
+    if isinstance(cuts, int) and cuts > max(1, longest - 1):
+        raise DiasterError(f"method.n_cuts={cuts} exceeds {name} {longest}; at most {longest - 1} cuts exist.")
+    if settings.segments == "all" and 0 < budget < longest:
+        raise DiasterError(
+            f"method.batch_steps={budget} cannot hold the steps of {name} {longest}; give at least that many."
+        )
+
+
+def check_limits(settings: Any, prefix: str = "") -> None:
+    """Refuse numbers outside the limits that stand at their settings."""
+    for name, value, limits in limited_settings(settings, prefix):
+        complaint = broken_limit(name, value, limits)
+        if complaint:
+            raise DiasterError(complaint)
 
 
 def limited_settings(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
@@ -76,7 +111,21 @@ def _metadata(hint: Any) -> Iterator[Any]:
         yield from _metadata(argument)
 
 
-def _validate_diaster(settings: DiasterConfig) -> None:
+def check_together(settings: MethodConfig) -> None:
+    """Settings of a method that contradict each other."""
+    if getattr(settings, "careful", 0.0) > 0.0 and getattr(settings, "ensemble", 1) == 1:
+        raise DiasterError(
+            "method.careful goes by how much the members of an ensemble differ, and there is one; "
+            "add --method.ensemble 5, or leave it out."
+        )
+    scale = getattr(settings, "return_scale", "auto")
+    if scale != "auto" and getattr(settings, "scale_steps", 0):
+        raise DiasterError(
+            f"method.scale_steps is for the automatic scale, which follows returns, and method.return_scale={scale:g} "
+            "never does; leave one of them out."
+        )
+    if not isinstance(settings, DiasterConfig):
+        return
     if settings.segments == "sampled":
         if settings.n_cuts != "auto":
             raise DiasterError(
@@ -90,6 +139,16 @@ def _validate_diaster(settings: DiasterConfig) -> None:
                 f"method.precision={settings.precision} has no effect on sampled segments, which are short; "
                 "add --method.segments all, or leave it out."
             )
+    elif settings.unbiased:
+        raise DiasterError(
+            "method.unbiased has no effect on whole episodes, where nothing is left to chance; "
+            "leave it out, or leave --method.segments sampled."
+        )
+    if settings.unbiased and settings.segments_per_episode < 2:
+        raise DiasterError(
+            f"method.segments_per_episode={settings.segments_per_episode} has no variance to take out of the loss; "
+            "draw at least 2 segments, or leave --method.unbiased out."
+        )
     if settings.terminal_target == "return" and settings.reward_source == "difference":
         raise DiasterError(
             "method.terminal_target=return shapes the targets of the step reward, and reward_source=difference has "

@@ -8,6 +8,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from diaster.config.env_kwargs import GROUP, as_kept, overlaid, unkept
 from diaster.config.run import expand_seeds
 from diaster.errors import DiasterError, unknown
 
@@ -27,9 +28,24 @@ def merge(config: Any, settings: Mapping[str, Any], source: str, prefix: str = "
             changes[name] = merge(getattr(config, name), value, source, dotted + ".")
         elif dotted == "seeds":
             changes[name] = expand_seeds(value)
+        elif dotted == GROUP:
+            changes[name] = overlaid(config.env_kwargs, _env_kwargs(value, source))
         else:
             changes[name] = _checked(value, hints[name], dotted, source)
     return dataclasses.replace(config, **changes)
+
+
+def _env_kwargs(value: Any, source: str) -> dict[str, Any]:
+    """Arguments that a file can hold, in the form in which it gives them back."""
+    if not isinstance(value, Mapping):
+        raise DiasterError(f"'{GROUP}' in {source} is {value!r}; it has to be a table of arguments by their names.")
+    kwargs: dict[str, Any] = as_kept(value)
+    if unkept(kwargs):
+        raise DiasterError(
+            f"'{GROUP}' in {source} has {', '.join(unkept(kwargs))}, which a file of settings cannot hold; give texts, "
+            "numbers, true, false, or lists and tables of them."
+        )
+    return kwargs
 
 
 def _checked(value: Any, hint: Any, name: str, source: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import tyro
 
+from diaster.config.fitted import NO_UPDATES, Auto, FittedConfig, NetConfig, UpdateCost
 from diaster.config.limits import (
     Count,
     CountOrNone,
@@ -22,32 +23,12 @@ from diaster.config.limits import (
     at_most,
 )
 
-Auto = Literal["auto"]
-Base = Literal["none", "linear"]
-EpisodeDraw = Literal["length", "uniform"]
-MethodName = Annotated[str, tyro.conf.arg(name="method", prefix_name=False, metavar="NAME")]
-
-
-class UpdateCost(NamedTuple):
-    """How many steps an update looks at, and how many of them one after another."""
-
-    steps: int
-    sequential: int
-
-
-NO_UPDATES = UpdateCost(0, 0)
-
 
 @dataclass(frozen=True)
-class DiasterConfig:
+class DiasterConfig(FittedConfig):
     """Differences of implicitly assigned sub-trajectory rewards."""
 
     name: MethodName = "diaster"
-    """How returns are decomposed: 'diaster list methods' shows all there are."""
-    hidden: Units = 256
-    """Units of the GRU and of each of the two hidden layers of the step reward."""
-    base: Base = "none"
-    """linear: a reward linear in (s + s′)/2, a and a², in closed form; nets learn what it leaves (not in the paper)."""
     head: Literal["cumulative", "final"] = "cumulative"
     """cumulative: a segment's reward is a sum over its steps; final: it is read off its last state (the paper)."""
     segments: Literal["sampled", "all"] = "sampled"
@@ -58,8 +39,6 @@ class DiasterConfig:
     """Steps per segment with segments=sampled."""
     segments_per_episode: Size = 16
     """Segments drawn per episode with segments=sampled."""
-    batch_episodes: Size = 4
-    """Episodes per update."""
     batch_steps: SizeOrNone = 0
     """Budget of steps per update with segments=all; 0 gives every episode of the batch room for the horizon."""
     loss: Literal["mean", "sum"] = "mean"
@@ -68,137 +47,74 @@ class DiasterConfig:
     """Weight of the variance of an episode's differences; the paper has 0."""
     penalty_episodes: CountOrNone = 0
     """Episodes after which that weight falls in proportion to 1/episodes; 0: it stays as it is."""
-    learning_rate: Positive = 3e-4
-    """Adam's step size for both nets."""
+    unbiased: bool = False
+    """With segments=sampled: take out of the loss what the draw of segments adds to it; best without the penalty."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of products in the GRU over whole episodes: bfloat16 is faster, rounds more, and needs an NVIDIA GPU."""
-    exact_sum: bool = False
-    """Add to the agent's rewards an even share of what r̂ misses of their episode's return, so that they sum to it."""
     averaging: Fraction = 0.999
-    """How much of the step reward's running average is kept in each update; 0 uses the net as it is (the paper)."""
+    next_obs: bool = False
     reward_source: Literal["step_reward", "difference"] = "step_reward"
     """Learn from the step reward, or from the differences themselves (the paper's ablation)."""
     terminal_target: Literal["model", "return"] = "model"
-    """What the last difference leads up to: the model's total, or the true return (the published code)."""
+    """Where the differences end: at the model's total, or at the true return (the published code)."""
     normalize_inputs: bool = True
-    """Normalise observations by their running mean and deviation before they enter the decomposer."""
-    return_scale: Positive | Auto = "auto"
-    """Returns are divided by this; auto takes it from the returns seen so far."""
-    episode_draw: EpisodeDraw = "length"
-    """Draw episodes in proportion to their length, or uniformly."""
-    updates: CountOrNone = 250
-    """Updates per `every` environment steps."""
-    every: Count = 1000
-    """See updates."""
-    relabel_every: Count = 1000
-    """With reward_source=difference or exact_sum: stored rewards are renewed before they are this many updates old."""
 
     def cost(self, horizon: int) -> UpdateCost:
         """Of an update, for estimates."""
         if self.segments == "sampled":
             steps = self.batch_episodes * self.segments_per_episode * self.segment_length
-            return UpdateCost(steps, self.segment_length)
-        return UpdateCost(self.batch_steps or self.batch_episodes * horizon, horizon)
+            return UpdateCost(self.ensemble * steps, self.segment_length)
+        return UpdateCost(self.ensemble * (self.batch_steps or self.batch_episodes * horizon), horizon)
 
 
 @dataclass(frozen=True)
-class RrdConfig:
+class RrdConfig(FittedConfig):
     """Randomized return decomposition."""
 
     name: MethodName = "rrd"
-    """How returns are decomposed: 'diaster list methods' shows all there are."""
-    hidden: Units = 256
-    """Units of each of the two hidden layers of the step reward."""
-    base: Base = "none"
-    """linear: a reward linear in (s + s′)/2, a and a², in closed form; the net learns what it leaves."""
-    batch_episodes: Size = 4
-    """Episodes per update."""
     subset: Size = 64
     """Steps drawn per episode, without replacement where the episode has that many."""
     unbiased: bool = False
     """Take the variance of the drawn steps out of the loss (the unbiased variant)."""
-    learning_rate: Positive = 3e-4
-    """Adam's step size."""
-    exact_sum: bool = False
-    """Add to the agent's rewards an even share of what r̂ misses of their episode's return, so that they sum to it."""
-    normalize_inputs: bool = False
-    """Normalise observations by their running mean and deviation before they enter the decomposer."""
-    return_scale: Positive | Auto = "auto"
-    """Returns are divided by this; auto takes it from the returns seen so far."""
-    episode_draw: EpisodeDraw = "length"
-    """Draw episodes in proportion to their length, or uniformly."""
     updates: CountOrNone = 1
-    """Updates per `every` environment steps."""
     every: Count = 1
-    """See updates."""
-    relabel_every: Count = 1000
-    """With exact_sum: stored rewards are renewed before they are this many updates old."""
 
     def cost(self, horizon: int) -> UpdateCost:
         """Of an update, for estimates."""
-        return UpdateCost(self.batch_episodes * self.subset, 1)
+        return UpdateCost(self.ensemble * self.batch_episodes * self.subset, 1)
 
 
 @dataclass(frozen=True)
-class RdConfig:
+class RdConfig(FittedConfig):
     """Least squares on whole episodes."""
 
     name: MethodName = "rd"
-    """How returns are decomposed: 'diaster list methods' shows all there are."""
-    hidden: Units = 256
-    """Units of each of the two hidden layers of the step reward."""
-    base: Base = "none"
-    """linear: a reward linear in (s + s′)/2, a and a², in closed form; the net learns what it leaves."""
-    batch_episodes: Size = 4
-    """Episodes per update, all of their steps."""
-    learning_rate: Positive = 3e-4
-    """Adam's step size."""
-    exact_sum: bool = False
-    """Add to the agent's rewards an even share of what r̂ misses of their episode's return, so that they sum to it."""
-    normalize_inputs: bool = False
-    """Normalise observations by their running mean and deviation before they enter the decomposer."""
-    return_scale: Positive | Auto = "auto"
-    """Returns are divided by this; auto takes it from the returns seen so far."""
-    episode_draw: EpisodeDraw = "length"
-    """Draw episodes in proportion to their length, or uniformly."""
     updates: CountOrNone = 100
-    """Updates per `every` environment steps."""
-    every: Count = 1000
-    """See updates."""
     relabel_every: Count = 100
-    """With exact_sum: stored rewards are renewed before they are this many updates old."""
 
     def cost(self, horizon: int) -> UpdateCost:
         """Of an update, for estimates."""
-        return UpdateCost(self.batch_episodes * horizon, 1)
+        return UpdateCost(self.ensemble * self.batch_episodes * horizon, 1)
 
 
 @dataclass(frozen=True)
-class RudderConfig:
+class RudderConfig(NetConfig):
     """Differences of an LSTM's predictions of the return."""
 
     name: MethodName = "rudder"
-    """How returns are decomposed: 'diaster list methods' shows all there are."""
     hidden: Units = 256
     """Units of the LSTM."""
     batch_episodes: Size = 8
     """Episodes per update, all of their steps."""
     auxiliary_weight: NotNegative = 0.5
     """Weight of the loss at every step, next to that at the last one."""
-    learning_rate: Positive = 3e-4
-    """Adam's step size."""
+    averaging: Fraction = 0.0
+    """How much of the LSTM's running average is kept in each update, early on less; 0 uses the net as it is."""
+    next_obs: bool = False
     normalize_inputs: bool = True
-    """Normalise observations by their running mean and deviation before they enter the decomposer."""
-    return_scale: Positive | Auto = "auto"
-    """Returns are divided by this; auto takes it from the returns seen so far."""
-    episode_draw: EpisodeDraw = "length"
-    """Draw episodes in proportion to their length, or uniformly."""
     updates: CountOrNone = 20
-    """Updates per `every` environment steps."""
-    every: Count = 1000
-    """See updates."""
     relabel_every: Count = 100
-    """Stored labels are renewed before they are older than this number of updates."""
+    """Stored rewards are renewed before they are this many updates old."""
 
     def cost(self, horizon: int) -> UpdateCost:
         """Of an update, for estimates."""
@@ -210,9 +126,9 @@ class IrcrConfig:
     """Every step has its episode's normalised return."""
 
     name: MethodName = "ircr"
-    """How returns are decomposed: 'diaster list methods' shows all there are."""
+    """How returns are decomposed: 'diaster list methods' explains them."""
     credit: Literal["mean", "return"] = "mean"
-    """What is normalised: the return per step, or the return."""
+    """What is compared between episodes: the return per step, or the return."""
     elite_episodes: Annotated[int, at_least(1), at_most(10_000)] | Auto = "auto"
     """Best episodes kept for half of every batch; auto is 10 (Humanoid 50)."""
     updates: ClassVar[int] = 0  # nothing is fitted
@@ -228,9 +144,11 @@ class UniformConfig:
     """Every step has the same share of the return."""
 
     name: MethodName = "uniform"
-    """How returns are decomposed: 'diaster list methods' shows all there are."""
+    """How returns are decomposed: 'diaster list methods' explains them."""
     return_scale: Positive | Auto = "auto"
     """Returns are divided by this; auto takes it from the returns seen so far."""
+    scale_steps: CountOrNone = 0
+    """With return_scale=auto: environment steps after which the scale stays as it is; 0: it always follows returns."""
     updates: ClassVar[int] = 0
     every: ClassVar[int] = 1
 
@@ -244,9 +162,11 @@ class EpisodicConfig:
     """None; the last step has the whole return."""
 
     name: MethodName = "episodic"
-    """How returns are decomposed: 'diaster list methods' shows all there are."""
+    """How returns are decomposed: 'diaster list methods' explains them."""
     return_scale: Positive | Auto = "auto"
     """Returns are divided by this; auto takes it from the returns seen so far."""
+    scale_steps: CountOrNone = 0
+    """With return_scale=auto: environment steps after which the scale stays as it is; 0: it always follows returns."""
     updates: ClassVar[int] = 0
     every: ClassVar[int] = 1
 
@@ -260,9 +180,11 @@ class DenseConfig:
     """None; every step has its hidden true reward. The upper reference."""
 
     name: MethodName = "dense"
-    """How returns are decomposed: 'diaster list methods' shows all there are."""
+    """How returns are decomposed: 'diaster list methods' explains them."""
     return_scale: Positive | Auto = "auto"
     """Rewards are divided by this; auto is the scale of other methods, 1 takes them as they are."""
+    scale_steps: CountOrNone = 0
+    """With return_scale=auto: environment steps after which the scale stays as it is; 0: it always follows returns."""
     updates: ClassVar[int] = 0
     every: ClassVar[int] = 1
 
@@ -291,6 +213,8 @@ class Method(NamedTuple):
     """What the preset 'paper' sets, by tables of a run's settings."""
     paper_agent: Mapping[str, Mapping[str, Any]] = {}
     """What it sets of an agent, by the agent's name."""
+    no_exact_sum: str = ""
+    """Where there is no setting `exact_sum`: why, as the end of a sentence."""
 
     def make(self, settings: Any, horizon: int) -> Any:
         """The decomposer."""
@@ -302,6 +226,8 @@ def imported(path: str) -> Any:
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
+
+SUMS = "sum to their episode's return as they are; leave it out"
 
 # In the order of legends and tables. The colours are Okabe and Ito's, which everyone tells apart; their yellow, too
 # faint on white, is a grey here.
@@ -347,6 +273,7 @@ METHODS: dict[str, Method] = {
         "diaster.decomposers.rudder:make_rudder",
         "#009e73",
         "^",
+        no_exact_sum=SUMS,
     ),
     "ircr": Method(
         IrcrConfig,
@@ -356,6 +283,7 @@ METHODS: dict[str, Method] = {
         "v",
         paper={"replay": {"capacity": 300_000}},
         paper_agent={"sac": {"critic_loss": "huber", "gradient_clip": 5.0, "target_rate": 0.001, "batch_size": 1024}},
+        no_exact_sum="are relative, and equal for all steps of an episode: exact they are those of 'uniform'; use that",
     ),
     "uniform": Method(
         UniformConfig,
@@ -363,6 +291,7 @@ METHODS: dict[str, Method] = {
         "diaster.decomposers.controls:make_uniform",
         "#e69f00",
         "P",
+        no_exact_sum=SUMS,
     ),
     "episodic": Method(
         EpisodicConfig,
@@ -370,6 +299,7 @@ METHODS: dict[str, Method] = {
         "diaster.decomposers.controls:make_episodic",
         "#8a8a8a",
         "X",
+        no_exact_sum=SUMS,
     ),
     "dense": Method(
         DenseConfig,
@@ -377,6 +307,9 @@ METHODS: dict[str, Method] = {
         "diaster.decomposers.controls:make_dense",
         "#000000",
         "",
+        no_exact_sum=SUMS,
     ),
 }
 DEFAULT_METHOD = "diaster"
+# Of the settings above; here, because the names are known only here.
+MethodName = Annotated[str, tyro.conf.arg(name="method", prefix_name=False, metavar=f"{{{','.join(METHODS)}}}")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import typing
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -9,9 +10,13 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from diaster.config.agents import AGENTS, AgentConfig, SacConfig
-from diaster.config.limits import MOST, Count, CountOrNone, Positive, at_least, at_most
-from diaster.config.methods import METHODS, Auto, DiasterConfig, MethodConfig
+from diaster.config.fitted import Auto
+from diaster.config.limits import FINITE, MOST, Count, CountOrNone, Fraction, Positive, at_least, at_most
+from diaster.config.methods import METHODS, DiasterConfig, MethodConfig
 from diaster.errors import DiasterError, unknown
+
+if typing.TYPE_CHECKING:
+    from diaster.types import Feedback
 
 MOST_SEEDS = 10_000  # they train together, each with a replay of its own
 
@@ -54,6 +59,20 @@ Seeds = Annotated[
 ]
 
 
+EnvKwargs = Annotated[
+    dict[str, Any],
+    # `take_env_kwargs` reads them before the parser does, which knows no names of its own for them; this is its help.
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="VALUE",
+        instance_from_str=lambda args: {},
+        is_instance=lambda value: isinstance(value, dict),
+        str_from_instance=lambda kwargs: [", ".join(f"{name}={value}" for name, value in kwargs.items()) or "none"],
+    ),
+    tyro.conf.arg(name="env-kwargs.NAME"),
+]
+
+
 @dataclass(frozen=True)
 class ReplayConfig:
     """The store of episodes."""
@@ -67,19 +86,35 @@ class EvaluationConfig:
     """How the policy and the decomposition are judged, on environments of their own."""
 
     every: Count = 5000
-    """Environment steps between two evaluations (the paper: 1000)."""
+    """Environment steps between two evaluations (the paper: 1000); each is at the end of its chunk (--chunk-steps)."""
     episodes: Count = 5
     """Deterministic episodes per evaluation (the paper: 10)."""
     held_out: Count = 50
-    """Evaluation episodes, from all of the run, to measure the decomposition on (one evaluation at the least)."""
+    """Evaluation episodes, from the whole run, on which the decomposition is measured (at least one evaluation)."""
+    stop_at: Annotated[float, FINITE] | Literal["never"] = "never"
+    """End the run once an evaluation's return, the mean of all seeds, has reached this."""
+    stop_after: CountOrNone = 0
+    """End the run after this many evaluations in a row without a larger return (mean of all seeds); 0: never."""
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """How images are seen, where an environment shows them."""
+
+    side: Annotated[int, at_least(8), at_most(256)] = 64
+    """Pixels of each side: images are made small and square."""
+    frames: Annotated[int, at_least(1), at_most(16)] = 3
+    """How many of the last images are seen together; a single one does not show what moves."""
+    colour: bool = False
+    """Keep colours, in three times the memory; otherwise images are grey."""
 
 
 @dataclass(frozen=True)
 class RunConfig:
     """A run: together with its seeds these settings determine every byte of its result on a given machine."""
 
-    env: tyro.conf.Positional[str] = ""
-    """Gymnasium id of the environment."""
+    env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]] = ""
+    """Gymnasium id of the environment; module:Id imports a module first, module:function calls that function."""
     steps: Count = 100_000
     """Environment steps per seed."""
     seeds: Seeds = (0,)
@@ -88,32 +123,54 @@ class RunConfig:
     """A named set of settings: default, or paper (to the letter, but one decomposer update for fifty of the policy)."""
     horizon: Annotated[int, at_least(1), at_most(10_000_000)] | Auto = "auto"
     """Longest episode; auto is 1000 for the paper's tasks, else the environment's own limit."""
+    feedback_every: Count | Literal["episode", "environment"] = "episode"
+    """episode: one number per episode; N: one for every N steps; environment: where it says so (info["feedback"])."""
+    known_rewards: bool = False
+    """A part of each step's reward is known (info["known_reward"]): it passes through, and the rest is decomposed."""
     warmup_steps: Count | Auto = "auto"
     """Random steps before learning; auto is 5000 (InvertedPendulum 500), at most a tenth; more where envs need them."""
+    warmup_noise: Literal["uniform", "sizes", "varied"] = "uniform"
+    """Random actions: uniform; sizes: normal, of another size in each episode; varied: its colour and bias too."""
+    restart_agent_at: Fraction = 0.0
+    """Begin a seed's agent anew, once, when the fit_r2 of its rewards first rises to this; replay stays; 0: never."""
     chunk_steps: Count = 200
-    """Environment steps per seed per chunk: one is collected while the one before is learnt from."""
+    """Environment steps per seed in a chunk; a chunk is collected while the one before is learnt from."""
     envs: Count = 1
     """Environments that share the steps of a seed concurrently: faster with a GPU, but an episode ends later."""
     checkpoint_every: CountOrNone | Auto = "auto"
     """Environment steps between two checkpoints; auto is about every five minutes, 0 writes none."""
+    keep_checkpoint: CountOrNone = 500
+    """A complete run keeps its last checkpoint up to this many megabytes, for resume --steps; 0: never."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where learning runs; auto takes a GPU if there is one. Environments and acting stay on the CPU."""
     devices: Count | Literal["all"] = 1
-    """How many devices of that kind the seeds are dealt out to; all takes every one of this machine."""
+    """How many devices of that kind the seeds are spread over; all: every one of this machine."""
     workers: CountOrNone | Auto = "auto"
-    """Processes that collect, and as many that evaluate; 0 needs none. The result does not depend on it."""
+    """Processes that collect, and as many that evaluate; 0: none. The result does not depend on this."""
     env_retries: CountOrNone = 3
-    """Faults of an environment in a row (it raised, died, hung, gave NaN) that are survived; episodes are dropped."""
+    """Faults of an environment in a row (it raised, died, hung, gave NaN) that a run survives; episodes are dropped."""
     isolate_envs: bool = False
-    """Step every environment in a process of its own, so that one that dies or hangs takes nothing with it."""
+    """Step every environment in a process of its own, so that a run survives one that dies or hangs."""
     step_seconds: Positive = 60.0
     """With isolate_envs: the longest time a step or a reset may take."""
+    from_run: Annotated[str, tyro.conf.arg(name="from", metavar="RUN")] = ""
+    """A finished run whose nets this one begins with, critics and normalisers included; optimisers begin anew."""
     imports: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(name="import", metavar="MODULE")]] = ()
     """A module to import first, for the environments it registers."""
+    env_kwargs: EnvKwargs = field(default_factory=dict, hash=False)
+    """An argument of the environment by its name, e.g. --env-kwargs.map-name 8x8; in a file a table [env_kwargs]."""
     method: MethodConfig = field(default_factory=DiasterConfig)
     agent: AgentConfig = field(default_factory=SacConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    image: ImageConfig = field(default_factory=ImageConfig)
+
+    @property
+    def feedback(self) -> Feedback:
+        """How feedback on its episodes comes."""
+        from diaster.types import Feedback  # with NumPy, which help does without
+
+        return Feedback(self.feedback_every, self.known_rewards)
 
 
 def default_config(method: Any, agent: Any) -> RunConfig:
@@ -148,3 +205,14 @@ class Schedule(typing.Protocol):
 
     @property
     def every(self) -> int: ...
+
+
+def updates_due(schedule: Schedule, n_steps: int) -> int:
+    """How many updates a schedule asks for in the first n steps.
+
+    One that has `fewer_after` = m asks for √(m/n) times as many per step after m: of those steps it counts the
+    integral, 2√(mn) − m, in whole numbers.
+    """
+    m: int = getattr(schedule, "fewer_after", 0)
+    counted = 2 * math.isqrt(m * n_steps) - m if 0 < m < n_steps else n_steps
+    return counted * schedule.updates // schedule.every

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ from diaster.errors import DiasterError
 
 # A file of all settings has two thousand bytes; the longest list of seeds makes it a hundred thousand.
 MOST_BYTES = 2**18
-# Settings lie one table deep, and a list in them counts as another level; anything deeper was not written for this.
-MOST_LEVELS = 4
+# Settings lie one table deep, and a list in them counts as another level. Arguments of an environment may be tables of
+# tables of lists; anything deeper was not written for this.
+MOST_LEVELS = 8
 # The parser's time grows with the square of the parts of a dotted name, half a minute for a line of 64 kB.
 MOST_DOTS = 100
+LONG = 100  # signs of a list that is written over several lines
 WHOLE_NUMBERS = range(-(2**63), 2**63)  # those that TOML has
 
 
@@ -70,18 +74,32 @@ def write_toml(config: RunConfig) -> str:
     """The inverse of `build_config(file=…)`: every setting, so that a run can be repeated from it."""
     values = dataclasses.asdict(config)
     tables = {name: value for name, value in values.items() if isinstance(value, dict)}
-    lines = [f"{name} = {_toml_value(value)}" for name, value in values.items() if name not in tables]
-    for table, entries in tables.items():
-        lines += ["", f"[{table}]", *(f"{name} = {_toml_value(value)}" for name, value in entries.items())]
-    return "\n".join(lines) + "\n"
+    lines = [f"{name} = {toml_value(value)}\n" for name, value in values.items() if name not in tables]
+    return "".join(lines) + "".join(f"\n{toml_table(name, table)}" for name, table in tables.items() if table)
 
 
-def _toml_value(value: Any) -> str:
+def toml_table(name: str, entries: Mapping[str, Any]) -> str:
+    """A table with its heading."""
+    return "".join([f"[{name}]\n", *(f"{_key(key)} = {toml_value(value)}\n" for key, value in entries.items())])
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it; a TypeError for one that TOML does not have."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
         # JSON's escapes are TOML's, but for one control character.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
-    return repr(value)  # Python writes numbers as TOML does
+    if isinstance(value, tuple | list):
+        items = [toml_value(item) for item in value]
+        # A parser wants few dots in a line, and a reader a map row by row.
+        return "[" + ", ".join(items) + "]" if sum(map(len, items)) < LONG else "[\n" + ",\n".join(items) + ",\n]"
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(key)} = {toml_value(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, int | float):
+        return repr(value)  # Python writes numbers as TOML does
+    raise TypeError(f"{value!r} is nothing that TOML has")
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)

@@ -12,12 +12,23 @@ from typing import Any, NamedTuple
 from jax import Array
 
 from diaster.config import METHODS
-from diaster.config.methods import MethodConfig
+from diaster.config.methods import MethodConfig, imported
+from diaster.decomposers.spans import settings_for_spans
+from diaster.errors import DiasterError
+from diaster.nn.encoder import Encoder
 from diaster.replay.store import EpisodeBlock, EpisodeStore, Steps
 from diaster.types import EnvSpec
 
 State = Any  # a pytree; its shape is the method's own business
 Metrics = dict[str, Array]
+
+
+class Features(NamedTuple):
+    """Where observations are images: the encoder in a decomposer's state, which agents share."""
+
+    net: Callable[[State], Encoder]
+    learn: Callable[[State, EpisodeStore, Array], tuple[State, Metrics]]
+    """One gradient step on stored steps."""
 
 
 class Decomposer(NamedTuple):
@@ -50,9 +61,35 @@ class Decomposer(NamedTuple):
     """Whether the rewards are the hidden ones: the upper reference, `dense`."""
     is_scaled_when_drawn: bool = False
     """Whether these are stored as they are, because their scale follows the returns; with a fixed one they are not."""
+    features: Features | None = None
+    """Where observations are images: what turns them into the features that method and agent see."""
+    needs_return: bool = False
+    """Whether `reward` or `label` looks at the return of the step's episode, and so has none for a step without."""
+
+    @property
+    def learns_from_rated_steps(self) -> bool:
+        """Whether its rewards are for steps with a return alone, so that an agent may learn from no others."""
+        return self.needs_return or self.exact_sum
 
 
-def make_decomposer(settings: MethodConfig, horizon: int) -> Decomposer:
-    """The method that settings are of."""
-    decomposer: Decomposer = METHODS[settings.name].make(settings, horizon)
-    return decomposer
+def make_decomposer(
+    settings: MethodConfig, horizon: int, longest_span: int | None = None, has_images: bool = False
+) -> Decomposer:
+    """The method that settings are of, for episodes of at most `horizon` steps.
+
+    Where a number is for some steps of an episode, these are what a method takes for an episode; they are shorter.
+    """
+    longest = horizon if longest_span is None else longest_span
+    decomposer: Decomposer = METHODS[settings.name].make(settings_for_spans(settings, horizon, longest), longest)
+    if (n_members := getattr(settings, "ensemble", 1)) > 1:
+        make_ensemble: Callable[..., Decomposer] = imported("diaster.decomposers.ensemble:make_ensemble")
+        decomposer = make_ensemble(decomposer, n_members, getattr(settings, "careful", 0.0))
+    if not has_images:
+        return decomposer
+    if decomposer.sample is not None:
+        raise DiasterError(
+            f"the method '{settings.name}' keeps episodes of its own, too large where observations are images; "
+            "use another --method, diaster or rrd, say."
+        )
+    behind_an_encoder: Callable[[Decomposer], Decomposer] = imported("diaster.decomposers.on_images:behind_an_encoder")
+    return behind_an_encoder(decomposer)

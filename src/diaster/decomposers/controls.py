@@ -22,14 +22,12 @@ from diaster.types import EnvSpec
 
 def make_uniform(config: UniformConfig, horizon: int) -> Decomposer:
     """Every step has the same share of its episode's return."""
-    return _scaled_return(lambda steps: steps.episode_return / jnp.maximum(steps.length, 1), config.return_scale)
+    return _scaled_return(config, lambda steps: steps.episode_return / jnp.maximum(steps.length, 1))
 
 
 def make_episodic(config: EpisodicConfig, horizon: int) -> Decomposer:
     """The last step of an episode has its whole return."""
-    return _scaled_return(
-        lambda steps: jnp.where(steps.time == steps.length - 1, steps.episode_return, 0.0), config.return_scale
-    )
+    return _scaled_return(config, lambda steps: jnp.where(steps.time == steps.length - 1, steps.episode_return, 0.0))
 
 
 def make_dense(config: DenseConfig, horizon: int) -> Decomposer:
@@ -38,26 +36,26 @@ def make_dense(config: DenseConfig, horizon: int) -> Decomposer:
     def reward(steps: Steps) -> Array:
         raise NotImplementedError("the hidden reward is no function of a stored step")
 
-    dense = _scaled_return(reward, config.return_scale)._replace(is_hidden_reward=True)
+    dense = _scaled_return(config, reward)._replace(is_hidden_reward=True, needs_return=False)
     if config.return_scale == "auto":
         return dense._replace(is_scaled_when_drawn=True)
     # A number needs nothing of the returns, and runs of earlier versions have kept nothing.
     return dense._replace(init=lambda key, spec: (), ingest=lambda state, store, block: state, saved=())
 
 
-def _scaled_return(share: Callable[[Steps], Array], setting: float | str) -> Decomposer:
+def _scaled_return(config: UniformConfig | EpisodicConfig | DenseConfig, share: Callable[[Steps], Array]) -> Decomposer:
     """What a step's episode says of the step, divided by the return scale; that scale is all there is to keep."""
 
     def init(key: Array, spec: EnvSpec) -> Rate:
         return init_rate()
 
     def ingest(state: Rate, store: EpisodeStore, block: EpisodeBlock) -> Rate:
-        return add_returns(state, block)
+        return add_returns(state, block, config.scale_steps)
 
     def scale(state: Rate) -> Array:
-        return return_scale(setting, state)
+        return return_scale(config.return_scale, state)
 
     def reward(state: Rate, steps: Steps) -> Array:
         return share(steps) / scale(state)
 
-    return Decomposer(init, ingest, reward, scale, saved=Rate._fields)
+    return Decomposer(init, ingest, reward, scale, saved=Rate._fields, needs_return=True)

@@ -19,7 +19,7 @@ from jax import Array
 
 from diaster.config import IrcrConfig
 from diaster.decomposers import Decomposer
-from diaster.replay.store import EpisodeBlock, EpisodeStore, Steps, draw_steps, gather_numbered
+from diaster.replay.store import EpisodeBlock, EpisodeStore, Steps, draw_rated_steps, gather_numbered, rows_of
 from diaster.types import EnvSpec
 
 SMALLEST_SPAN = float(np.finfo(np.float32).tiny)  # what is smaller still counts as 0 on some devices
@@ -73,7 +73,8 @@ def block_episodes(block: EpisodeBlock, episode: Array, horizon: int) -> Elite:
     """Some episodes of a block, each with zeros after its end. episode  # [E]"""
     n_actions = jnp.asarray(block.length)
     n_obs = jnp.where(n_actions > 0, n_actions + 1, 0)
-    first = jnp.cumsum(n_obs) - n_obs
+    n_rows = rows_of(block)
+    first = jnp.cumsum(n_rows) - n_rows
     time = jnp.arange(horizon + 1)
     row = jnp.clip(first[episode, None] + time, 0, block.obs.shape[0] - 1)  # [E, T+1]
 
@@ -122,6 +123,7 @@ def make_ircr(config: IrcrConfig, horizon: int) -> Decomposer:
         n_episodes = config.elite_episodes
         if n_episodes == "auto":
             n_episodes = 50 if spec.id.startswith("Humanoid") else 10
+        n_episodes *= -(-spec.horizon // horizon)  # of spans, as many as make up these episodes
         elite = init_elite(n_episodes, horizon, spec.obs_dim, spec.action_dim)
         return IrcrState(jnp.zeros(()), jnp.zeros(()), elite)
 
@@ -132,6 +134,8 @@ def make_ircr(config: IrcrConfig, horizon: int) -> Decomposer:
         elite = merge_block(state.elite, block)
         slots = store.length.shape[0]
         is_live = (jnp.arange(slots) - store.oldest) % slots < store.n_episodes
+        if store.rated is not None:
+            is_live &= store.rated.is_rated
         is_kept = jnp.concatenate([is_live, elite.length > 0])
         credit = jnp.concatenate(
             [credit_of(store.episode_return, store.length), credit_of(elite.episode_return, elite.length)]
@@ -150,8 +154,8 @@ def make_ircr(config: IrcrConfig, horizon: int) -> Decomposer:
     def sample(state: IrcrState, store: EpisodeStore, key: Array, n: int) -> Steps:
         elite_key, ring_key = jax.random.split(key)
         best = draw_elite(state.elite, elite_key, n // 2)
-        rest = gather_numbered(store, draw_steps(store, ring_key, n - n // 2))
+        rest = gather_numbered(store, draw_rated_steps(store, ring_key, n - n // 2))
         batch: Steps = jax.tree.map(lambda *parts: jnp.concatenate(parts), best, rest)
         return batch
 
-    return Decomposer(init, ingest, reward, scale, saved=("low", "high"), sample=sample)
+    return Decomposer(init, ingest, reward, scale, saved=("low", "high"), sample=sample, needs_return=True)

@@ -25,7 +25,7 @@ from jax import Array
 
 from diaster.decomposers import Metrics
 from diaster.decomposers.statistics import INPUT_CLIP, Moments
-from diaster.replay.store import EpisodeBlock, EpisodeStore, Steps, gather_steps
+from diaster.replay.store import EpisodeBlock, EpisodeStore, Steps, gather_steps, rows_of
 from diaster.types import EnvSpec
 
 MOST_EPISODES = 1024  # the last ones; w is fitted to these
@@ -34,7 +34,7 @@ STRENGTHS = tuple(10.0**power for power in range(-6, 2))  # λ per episode
 LEAST_FREEDOM = 1e-3  # of a prediction that leaves its episode out; 32 bits cannot tell less
 LARGEST_ERROR = 0.95  # of weights that are used, as a share of the error without any
 ACTION_DEVIATION = 0.5  # of actions in [−1, 1], roughly, and of their squares
-FORGETTING = 0.98  # per episode, of how well a net adds to w
+FORGETTING = 0.98  # per episode, whatever its spans, of how well a net adds to w
 LOOKED_AT = 128  # steps of an episode that stand for its mean
 EXACT = jax.lax.Precision.HIGHEST  # a GPU would keep 11 bits of the factors
 
@@ -136,6 +136,15 @@ def with_base_fitted(
     return fitted
 
 
+def with_net_share(state: State, share: float) -> State:
+    """A method's state that adds this much of its net to the linear reward; one without a base as it is."""
+    if getattr(state, "base", None) is None:
+        return state
+    net_share = jnp.full_like(state.base.net_share, share)  # of an ensemble each member has one
+    shared: State = state._replace(base=state.base._replace(net_share=net_share))
+    return shared
+
+
 def base_metrics(base: LinearReward | None, means: EpisodeMeans | None) -> Metrics:
     """What a run logs of it."""
     return {} if base is None or means is None else {"base_r2": means.explained, "net_share": base.net_share}
@@ -161,7 +170,7 @@ def episode_means(block: EpisodeBlock, values: Array, is_step: Array) -> Array:
     so_far = jnp.cumsum(jnp.where(is_step, values - mean, 0.0), axis=0)
     so_far = jnp.concatenate([jnp.zeros_like(so_far[:1]), so_far])
     length = jnp.asarray(block.length)
-    n_rows = jnp.where(length > 0, length + 1, 0)
+    n_rows = rows_of(block)
     first = jnp.cumsum(n_rows) - n_rows  # rows of episodes lie end to end
     total = so_far[first + length] - so_far[first]
     return mean + total / jnp.maximum(length, 1).reshape(-1, *[1] * (values.ndim - 1))
@@ -187,7 +196,8 @@ def add_episodes(
     rate = jnp.asarray(block.episode_return) / jnp.maximum(length, 1.0)
     left = rate - _predicted(reward, means)
     is_judged = is_episode & has_learnt & (seen.episodes > 0)
-    seen = _with_net_judged(seen, left, episode_means(block, net_reward, is_step), is_judged)
+    is_end = is_judged if block.goes_on is None else is_judged & ~jnp.asarray(block.goes_on)
+    seen = _with_net_judged(seen, left, episode_means(block, net_reward, is_step), is_judged, is_end)
     order, n_new = jnp.cumsum(is_episode) - 1, is_episode.sum()
     is_kept = is_episode & (order >= n_new - MOST_EPISODES)
     place = jnp.where(is_kept, (seen.episodes + order) % MOST_EPISODES, MOST_EPISODES)  # beyond the end: dropped
@@ -205,11 +215,14 @@ def _predicted(reward: LinearReward, features: Array) -> Array:
     return jnp.matmul(scaled, reward.weight, precision=EXACT) + reward.constant
 
 
-def _with_net_judged(seen: EpisodeMeans, left: Array, net: Array, is_judged: Array) -> EpisodeMeans:
-    """With new episodes: what w leaves of each, and what the net says of it.  # [E]"""
-    later = is_judged.sum() - jnp.cumsum(is_judged)
+def _with_net_judged(seen: EpisodeMeans, left: Array, net: Array, is_judged: Array, is_end: Array) -> EpisodeMeans:
+    """With new episodes: what w leaves of each, and what the net says of it.  # [E]
+
+    Where they are spans, `is_end` says which are the last of their episodes: fifty single steps judge no net.
+    """
+    later = is_end.sum() - jnp.cumsum(is_end) - ~is_end  # episodes after that of each
     weight = jnp.where(is_judged, FORGETTING**later, 0.0)
-    kept = FORGETTING ** is_judged.sum()
+    kept = FORGETTING ** is_end.sum()
     return seen._replace(
         agreement=kept * seen.agreement + (weight * left * net).sum(),
         power=kept * seen.power + (weight * net**2).sum(),

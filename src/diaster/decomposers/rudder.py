@@ -28,7 +28,7 @@ from jax import Array
 
 from diaster.config import RudderConfig
 from diaster.decomposers import Decomposer, Metrics
-from diaster.decomposers.diaster import sum_by_episode
+from diaster.decomposers.fitting import adam, follow, n_inputs, net_inputs
 from diaster.decomposers.statistics import (
     Moments,
     Rate,
@@ -36,11 +36,10 @@ from diaster.decomposers.statistics import (
     add_rows,
     init_moments,
     init_rate,
-    normalize,
     return_scale,
 )
 from diaster.nn.nets import LSTM, Linear, linear, linear_init, lstm_init, lstm_scan
-from diaster.replay.rows import Rows, pack_episodes
+from diaster.replay.rows import Rows, pack_episodes, sum_by_episode
 from diaster.replay.store import EpisodeBlock, EpisodeStore, Steps, draw_episodes, gather_steps
 from diaster.types import EnvSpec
 
@@ -67,6 +66,7 @@ class RudderState(NamedTuple):
     moments: Moments
     rate: Rate
     size: Size
+    mean_predicted_return: ReturnNet | None = None  # the running average, where there is one
 
 
 class Batch(NamedTuple):
@@ -121,13 +121,13 @@ def redistribute(prediction: Array, at_first: Array, time: Array, length: Array,
 
 def make_rudder(config: RudderConfig, horizon: int) -> Decomposer:
     """RUDDER for episodes of at most `horizon` steps."""
-    optimizer = optax.adam(config.learning_rate)
+    optimizer, is_averaged = adam(config.learning_rate, config.weight_decay), config.averaging > 0.0
 
     def init(key: Array, spec: EnvSpec) -> RudderState:
         cell_key, head_key = jax.random.split(key)
         hidden = config.hidden
         net = ReturnNet(
-            lstm_init(cell_key, spec.obs_dim + spec.action_dim, hidden),
+            lstm_init(cell_key, n_inputs(spec.obs_dim, spec.action_dim, config.next_obs), hidden),
             linear_init(head_key, hidden, 1, hidden**-0.5),
         )
         return RudderState(
@@ -136,12 +136,13 @@ def make_rudder(config: RudderConfig, horizon: int) -> Decomposer:
             moments=init_moments(spec.obs_dim),
             rate=init_rate(),
             size=Size(jnp.zeros(()), jnp.zeros(())),
+            mean_predicted_return=jax.tree.map(jnp.copy, net) if is_averaged else None,
         )
 
     def ingest(state: RudderState, store: EpisodeStore, block: EpisodeBlock) -> RudderState:
         return state._replace(
             moments=add_rows(state.moments, block),
-            rate=add_returns(state.rate, block),
+            rate=add_returns(state.rate, block, config.scale_steps),
             size=add_sizes(state.size, block),
         )
 
@@ -152,8 +153,7 @@ def make_rudder(config: RudderConfig, horizon: int) -> Decomposer:
         return jnp.where(state.size.square > 0.0, jnp.sqrt(state.size.square) / scale(state), 1.0)
 
     def inputs_of(state: RudderState, steps: Steps) -> Array:
-        obs = normalize(state.moments, steps.obs) if config.normalize_inputs else steps.obs
-        return jnp.concatenate([obs, steps.action], axis=-1)
+        return net_inputs(state.moments, steps, config.normalize_inputs, config.next_obs)
 
     def draw(state: RudderState, store: EpisodeStore, key: Array) -> Batch:
         episode = draw_episodes(store, key, config.batch_episodes, config.episode_draw)  # [B]
@@ -166,17 +166,24 @@ def make_rudder(config: RudderConfig, horizon: int) -> Decomposer:
         gradient, metrics = jax.grad(return_loss, has_aux=True)(
             state.predicted_return, unit(state), config.auxiliary_weight, batch
         )
-        change, optimizer_state = optimizer.update(gradient, state.optimizer)
+        change, optimizer_state = optimizer.update(gradient, state.optimizer, state.predicted_return)
         net = optax.apply_updates(state.predicted_return, change)
-        return state._replace(predicted_return=net, optimizer=optimizer_state), metrics
+        mean = state.mean_predicted_return
+        if mean is not None:
+            mean = follow(mean, net, state.optimizer[0].count, config.averaging)
+        return state._replace(predicted_return=net, optimizer=optimizer_state, mean_predicted_return=mean), metrics
 
     def label(state: RudderState, steps: Steps) -> Array:
-        prediction = predict_return(state.predicted_return, unit(state), inputs_of(state, steps), steps.time == 0)
-        at_first = predict_before(state.predicted_return, unit(state))
+        net = state.predicted_return if state.mean_predicted_return is None else state.mean_predicted_return
+        prediction = predict_return(net, unit(state), inputs_of(state, steps), steps.time == 0)
+        at_first = predict_before(net, unit(state))
         return redistribute(prediction, at_first, steps.time, steps.length, steps.episode_return / scale(state))
 
     def reward(state: RudderState, steps: Steps) -> Array:
         raise NotImplementedError("RUDDER's rewards depend on the whole episode; `label` has them")
 
-    saved = ("predicted_return", "moments", "rate", "size")
-    return Decomposer(init, ingest, reward, scale, saved, draw, update, label)
+    mean = ["mean_predicted_return"] if is_averaged else []
+    saved = ("predicted_return", *mean, "moments", "rate", "size")
+    return Decomposer(
+        init, ingest, reward, scale, saved, draw, update, label, needs_next_obs=config.next_obs, needs_return=True
+    )

@@ -55,12 +55,15 @@ def add_rows(moments: Moments, block: EpisodeBlock) -> Moments:
     )
 
 
-def add_returns(rate: Rate, block: EpisodeBlock) -> Rate:
-    """Take in a block's returns."""
+def add_returns(rate: Rate, block: EpisodeBlock, most_steps: int = 0) -> Rate:
+    """Take in a block's returns. One that has seen `most_steps` stays as it is; with 0 none does."""
     per_step = block.episode_return / jnp.maximum(block.length, 1)
     steps = rate.steps + jnp.asarray(block.length).sum()
     gained = (block.length * (per_step**2 - rate.square)).sum()
-    return Rate(steps, rate.square + gained / jnp.maximum(steps, 1.0))
+    grown = Rate(steps, rate.square + gained / jnp.maximum(steps, 1.0))
+    if most_steps == 0:
+        return grown
+    return Rate(*(jnp.where(rate.steps < most_steps, after, before) for after, before in zip(grown, rate, strict=True)))
 
 
 def normalize(moments: Moments, obs: Array) -> Array:

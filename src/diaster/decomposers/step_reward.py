@@ -1,7 +1,7 @@
 """A step reward r̂(s, a, s′) that is fitted to returns: all that RRD and RD have in common.
 
-r̂ is a perceptron over [s, a, s − s′]. A method adds two things: which steps of an episode an update looks at, and
-the loss of their rewards. Both are written for one episode.
+r̂ is a perceptron over [s, a, s − s′], or its running average. A method adds two things: which steps of an episode an
+update looks at, and the loss of their rewards. Both are written for one episode.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from jax import Array
 
 from diaster.config import RdConfig, RrdConfig
 from diaster.decomposers import Decomposer, Metrics
+from diaster.decomposers.fitting import adam, follow, n_inputs, net_inputs
 from diaster.decomposers.linear_base import (
     EpisodeMeans,
     LinearReward,
@@ -32,7 +33,6 @@ from diaster.decomposers.statistics import (
     add_rows,
     init_moments,
     init_rate,
-    normalize,
     return_scale,
 )
 from diaster.nn.nets import MLP, mlp, mlp_init
@@ -54,6 +54,7 @@ class StepRewardState(NamedTuple):
     rate: Rate
     base: LinearReward | None = None
     base_means: EpisodeMeans | None = None
+    mean_step_reward: MLP | None = None  # the running average, where there is one
 
 
 class Batch(NamedTuple):
@@ -72,17 +73,27 @@ def batch_loss(net: MLP, batch: Batch, episode_loss: EpisodeLoss) -> Array:
 
 def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_loss: EpisodeLoss) -> Decomposer:
     """The decomposer that fits r̂ of the chosen steps by the given loss."""
-    optimizer, is_based = optax.adam(config.learning_rate), config.base == "linear"
+    optimizer, is_based = adam(config.learning_rate, config.weight_decay), config.base == "linear"
+    is_averaged = config.averaging > 0.0
 
     def init(key: Array, spec: EnvSpec) -> StepRewardState:
-        n_in = 2 * spec.obs_dim + spec.action_dim
+        n_in = n_inputs(spec.obs_dim, spec.action_dim, config.next_obs)
         step_reward = mlp_init(key, (n_in, config.hidden, config.hidden, 1))
         base, base_means = init_linear_base(jax.random.fold_in(key, 3), spec) if is_based else (None, None)
-        moments = init_moments(spec.obs_dim)
-        return StepRewardState(step_reward, optimizer.init(step_reward), moments, init_rate(), base, base_means)
+        return StepRewardState(
+            step_reward,
+            optimizer.init(step_reward),
+            init_moments(spec.obs_dim),
+            init_rate(),
+            base,
+            base_means,
+            jax.tree.map(jnp.copy, step_reward) if is_averaged else None,  # no array twice: a state may be donated
+        )
 
     def ingest(state: StepRewardState, store: EpisodeStore, block: EpisodeBlock) -> StepRewardState:
-        state = state._replace(moments=add_rows(state.moments, block), rate=add_returns(state.rate, block))
+        state = state._replace(
+            moments=add_rows(state.moments, block), rate=add_returns(state.rate, block, config.scale_steps)
+        )
         has_learnt = state.optimizer[0].count > 0
         return with_base_fitted(state, block, lambda steps: net_reward(state, steps) * scale(state), has_learnt)
 
@@ -90,10 +101,7 @@ def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_l
         return return_scale(config.return_scale, state.rate)
 
     def inputs_of(state: StepRewardState, steps: Steps) -> Array:
-        obs, next_obs = steps.obs, steps.next_obs
-        if config.normalize_inputs:
-            obs, next_obs = normalize(state.moments, obs), normalize(state.moments, next_obs)
-        return jnp.concatenate([obs, steps.action, obs - next_obs], axis=-1)
+        return net_inputs(state.moments, steps, config.normalize_inputs, config.next_obs)
 
     def draw(state: StepRewardState, store: EpisodeStore, key: Array) -> Batch:
         episode_key, step_key = jax.random.split(key)
@@ -105,18 +113,23 @@ def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_l
 
     def update(state: StepRewardState, batch: Batch) -> tuple[StepRewardState, Metrics]:
         loss, gradient = jax.value_and_grad(batch_loss)(state.step_reward, batch, episode_loss)
-        change, optimizer_state = optimizer.update(gradient, state.optimizer)
+        change, optimizer_state = optimizer.update(gradient, state.optimizer, state.step_reward)
         step_reward = optax.apply_updates(state.step_reward, change)
+        mean = state.mean_step_reward
+        if mean is not None:
+            mean = follow(mean, step_reward, state.optimizer[0].count, config.averaging)
         metrics = {"step_loss": loss} | base_metrics(state.base, state.base_means)
-        return state._replace(step_reward=step_reward, optimizer=optimizer_state), metrics
+        return state._replace(step_reward=step_reward, optimizer=optimizer_state, mean_step_reward=mean), metrics
 
     def net_reward(state: StepRewardState, steps: Steps) -> Array:
-        return mlp(state.step_reward, inputs_of(state, steps))[..., 0]
+        net = state.step_reward if state.mean_step_reward is None else state.mean_step_reward
+        return mlp(net, inputs_of(state, steps))[..., 0]
 
     def reward(state: StepRewardState, steps: Steps) -> Array:
         return linear_and_net(state.base, net_reward(state, steps), steps, scale(state))
 
-    saved = ("step_reward", "moments", "rate", *(["base"] if is_based else []))
+    extra = [*(["base"] if is_based else []), *(["mean_step_reward"] if is_averaged else [])]
+    saved = ("step_reward", "moments", "rate", *extra)
     return Decomposer(
         init,
         ingest,
@@ -125,6 +138,6 @@ def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_l
         saved,
         draw,
         update,
-        needs_next_obs=True,
+        needs_next_obs=is_based or config.next_obs,
         exact_sum=config.exact_sum,
     )

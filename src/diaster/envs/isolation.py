@@ -8,44 +8,38 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
 import gymnasium as gym
 from gymnasium import spaces
 
-from diaster.envs.making import (
-    TRUE_REWARD,
-    close_env,
-    describe_env,
-    gym_spec,
-    import_modules,
-    make_env,
-    one_line,
-    raw_observation_space,
-)
+from diaster.envs.creating import close_env, find_horizon
+from diaster.envs.delayed import FEEDBACK, KNOWN_REWARD, TRUE_REWARD
+from diaster.envs.making import describe_env, make_env, raw_observation_space
 from diaster.envs.processes import line_to_the_parent, start_child
-from diaster.errors import DiasterError
-from diaster.types import EnvSpec
+from diaster.envs.source import EnvSource, PackedSource, is_portable, pack
+from diaster.errors import DiasterError, one_line, with_traceback
+from diaster.types import EPISODIC, EnvSpec, Feedback
 
 Description = tuple[EnvSpec, spaces.Space[Any]]  # and what it shows before that was made flat
+SAID = (TRUE_REWARD, FEEDBACK, KNOWN_REWARD)  # of what a step's `info` says
 SECONDS_TO_BE_MADE = 60.0  # further ones for the first answer, which waits for imports and for the environment
 
 
 class IsolatedEnv:
     """Speaks like an environment; raises RuntimeError where the one behind it raised, died or took too long."""
 
-    def __init__(self, env_json: str, horizon: int, imports: Sequence[str], seconds: float) -> None:
+    def __init__(self, source: PackedSource, horizon: int | str, seconds: float, feedback: Feedback = EPISODIC) -> None:
         self._seconds = seconds
         self._process, self._connection = start_child("diaster.envs.isolation")
         with contextlib.suppress(OSError):  # it died at once: the first question finds out
-            self._connection.send((env_json, horizon, tuple(imports)))
+            self._connection.send((source, horizon, feedback))
         self._is_made = False
 
-    def describe(self, env_id: str) -> Description:
+    def describe(self) -> Description:
         """What it is like, without a step."""
-        spec, space = self._ask(env_id)
+        spec, space = self._ask(None)
         return spec, space
 
     def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
@@ -75,68 +69,60 @@ class IsolatedEnv:
             reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
             raise RuntimeError(f"its process died ({reason})") from None
         self._is_made = True
-        if isinstance(answer, DiasterError):
+        if isinstance(answer, DiasterError | RuntimeError):
             raise answer
-        if isinstance(answer, str):
-            raise RuntimeError(answer)
         return answer
 
 
-def describe(env_id: str, horizon: int, imports: Sequence[str], isolate: bool, seconds: float) -> Description:
+def describe(source: EnvSource, horizon: int | str, isolate: bool, seconds: float) -> Description:
     """What an environment is like. It is made for that and closed again, on demand in a process of its own."""
-    if isolate and is_portable(env_id):  # one that is not is refused where the environments to step are made
-        isolated = IsolatedEnv(gym_spec(env_id).to_json(), horizon, imports, seconds)
+    if isolate and is_portable(source):  # one that is not is refused where the environments to step are made
+        isolated = IsolatedEnv(pack(source), horizon, seconds)
         try:
-            return isolated.describe(env_id)
+            return isolated.describe()
         except (RuntimeError, TimeoutError) as error:
-            raise DiasterError(f"the environment '{env_id}' cannot be made: {error}.") from None
+            raise DiasterError(f"the environment '{source.name}' cannot be made: {error}.") from None
         finally:
             isolated.close()
-    env = make_env(env_id, horizon)
+    limit = find_horizon(source, horizon)
+    env = make_env(source, limit)
     try:
-        return describe_env(env, env_id, horizon), raw_observation_space(env)
+        return describe_env(env, source.name, limit), raw_observation_space(env)
     finally:
         close_env(env)
-
-
-def is_portable(env_id: str) -> bool:
-    """Whether another process can make the environment: text has to be enough."""
-    spec = gym_spec(env_id)
-    if not isinstance(spec.entry_point, str) or spec.entry_point.startswith("__main__:"):
-        return False
-    try:
-        spec.to_json()
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def serve(connection: Connection) -> None:
     """Make the environment and answer until the other side closes.
 
-    A seed is a reset, a name asks what it is like, all else is an action.
+    A seed is a reset, nothing asks what it is like, all else is an action.
     """
     env: gym.Env[Any, Any] | None = None
     with contextlib.suppress(EOFError, OSError):
-        env_json, horizon, imports = connection.recv()
+        packed, asked, feedback = connection.recv()
         while True:
             question = connection.recv()
             try:
                 if env is None:
-                    import_modules(imports)
-                    env = make_env(gym.envs.registration.EnvSpec.from_json(env_json), horizon)
-                if isinstance(question, str):
-                    connection.send((describe_env(env, question, horizon), raw_observation_space(env)))
-                elif isinstance(question, int):
+                    source = packed.unpack()
+                    horizon = find_horizon(source, asked)
+                    env = make_env(source, horizon, feedback)
+                if question is None:
+                    connection.send((describe_env(env, source.name, horizon), raw_observation_space(env)))
+                elif type(question) is int:
                     obs, _ = env.reset(seed=question)
                     connection.send((obs, {}))
                 else:
                     obs, reward, terminated, truncated, info = env.step(question)
-                    connection.send((obs, float(reward), terminated, truncated, {TRUE_REWARD: info[TRUE_REWARD]}))
+                    wanted = (TRUE_REWARD,) if feedback == EPISODIC else SAID
+                    said = {name: info[name] for name in wanted if name in info}
+                    connection.send((obs, float(reward), terminated, truncated, said))
             except DiasterError as error:
-                connection.send(error)
+                connection.send(with_traceback(error))
             except Exception as error:  # whatever the environment's own code raises
-                connection.send(one_line(error))
+                raised = RuntimeError(one_line(error))
+                raised.__cause__ = error
+                connection.send(with_traceback(raised))
 
 
 if __name__ == "__main__":

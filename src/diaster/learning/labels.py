@@ -52,7 +52,7 @@ class Labels:
     ) -> None:
         """Label new episodes, which the stores hold: steps `before` … `after − 1` of every seed, n rows at most."""
         if self.are_learnt:
-            self._renew_from(states, stores, before, after)
+            self.renew_from(states, stores, before, after)
         elif self.values is not None:
             hidden = np.zeros((len(episodes), n_rows), np.float32)
             for row, of_seed in zip(hidden, episodes, strict=True):
@@ -66,7 +66,7 @@ class Labels:
     def renew_all(self, states: Any, stores: EpisodeStore, n_steps: NDArray[np.int64]) -> None:
         """Label every stored step anew; n steps of each seed have been inserted so far."""
         assert self.values is not None
-        self._renew_from(states, stores, np.maximum(n_steps - self.values.shape[1], 0), n_steps)
+        self.renew_from(states, stores, np.maximum(n_steps - self.values.shape[1], 0), n_steps)
         self.age = 0
 
     def renew_seeds(
@@ -78,8 +78,8 @@ class Labels:
         kept[positions] = np.asarray(self.values)[positions]
         self.values, self.age = jax.device_put(kept, self._device), age
 
-    def _renew_from(self, states: Any, stores: EpisodeStore, first: NDArray[np.int64], end: NDArray[np.int64]) -> None:
-        """Renew the labels of all episodes that start at a numbered step or later."""
+    def renew_from(self, states: Any, stores: EpisodeStore, first: NDArray[np.int64], end: NDArray[np.int64]) -> None:
+        """Renew the labels of all episodes that start at a numbered step, `first` … `end − 1` of every seed."""
         n_steps = int((end - first).max())
         n_rows = next((n for n in ROWS if n_steps <= n * self._horizon), ROWS[-1])
         for offset in range(0, n_steps, self._horizon * n_rows):

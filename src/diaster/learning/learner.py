@@ -6,7 +6,7 @@ update, so they do not depend on the other seeds. All calls launch work on the d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,12 +18,15 @@ from numpy.typing import NDArray
 
 from diaster.agents import Acting, Agent, Metrics, Transition
 from diaster.decomposers import Decomposer
+from diaster.learning.decomposed_store import DecomposedStore, as_seen, draw_batch, learning_reward
 from diaster.learning.labels import Labels
-from diaster.learning.policies import LearnerPolicies
+from diaster.learning.policies import LearnerPolicies, acting_of
 from diaster.learning.snapshot import (
+    LABELS,
     LearnerSnapshot,
     LearnerState,
     copied,
+    lasting_arrays,
     net_arrays,
     nets_of,
     sound_nets,
@@ -31,20 +34,10 @@ from diaster.learning.snapshot import (
 )
 from diaster.learning.updates import each_seed, key_after_rollbacks, key_of_seed, loop_options, scan_updates, stream_key
 from diaster.nn.trees import leaf_names
-from diaster.replay.store import (
-    EpisodeBlock,
-    EpisodeStore,
-    Steps,
-    draw_steps,
-    draw_stretches,
-    gather_numbered,
-    init_store,
-    insert,
-    make_block,
-)
-from diaster.types import EnvSpec, Episode, Stream
+from diaster.replay.store import EpisodeStore, Steps, are_last, draw_stretches, gather_numbered, init_store
+from diaster.types import EPISODIC, EnvSpec, Episode, Feedback, Stream
 
-SMALL_BLOCK = 512  # rows; a chunk of short episodes fits
+UPDATES_PER_FEATURES = 4  # of an agent for one of the encoder that it sees images through
 WATCHED = (1024, 4)  # stored steps one after the other, and stretches of them, whose rewards an agent may look at
 
 
@@ -60,84 +53,86 @@ class Learner:
         capacity: int,
         batch_size: int,
         device: jax.Device,
+        feedback: Feedback = EPISODIC,
     ) -> None:
-        has_labels = decomposer.label is not None or decomposer.exact_sum
-        assert decomposer.sample is None or not has_labels, "labels belong to steps of the store"
-        self._decomposer, self._agent, self._spec = decomposer, agent, spec
+        self._decomposer, self._agent = decomposer, agent
         self._batch_size, self._device = batch_size, device
         self._working_form = None if device.platform == "cpu" else agent.working_form
         self._seed_keys = jax.device_put(jax.vmap(key_of_seed)(np.asarray(seeds, np.uint32)), device)
         self._first_keys = self._seed_keys
         self._rollbacks = jax.device_put(np.zeros(len(seeds), np.int32), device)
         self._relabelled_rollbacks = np.zeros(len(seeds), np.int32)  # those after which labels were renewed
-        self._inserted = np.zeros(len(seeds), np.int64)  # steps ever inserted, per seed
 
         def init(seed_key: Array) -> tuple[EpisodeStore, LearnerState]:
             state = LearnerState(
                 decomposer.init(stream_key(seed_key, Stream.INIT_DECOMPOSER, 0), spec),
-                agent.init(stream_key(seed_key, Stream.INIT_AGENT, 0), spec),
+                agent.init(stream_key(seed_key, Stream.INIT_AGENT, 0), spec.of_features),
             )
-            return init_store(capacity, spec.obs_dim, spec.action_dim), state
+            return init_store(capacity, spec.obs_dim, spec.action_dim, feedback, spec.obs_dtype), state
 
         # Drawing weights is done once: compiling that fast matters more than running it fast.
         quick = {"xla_backend_optimization_level": 0} if device.platform == "cpu" else None
-        self.store, self.state = jax.jit(each_seed(init), compiler_options=quick)(self._seed_keys)
-        self._good: LearnerState = copied(self.state)
-        self.labels = Labels(decomposer, spec.horizon, len(seeds), capacity, device)
-        self._ingest = jax.jit(each_seed(self._ingest_seed), donate_argnums=(0, 1))
+        store, state = jax.jit(each_seed(init), compiler_options=quick)(self._seed_keys)
+        self._fresh_agents = jax.jit(
+            jax.vmap(lambda key: agent.init(stream_key(key, Stream.INIT_AGENT, 1), spec.of_features)),
+            compiler_options=quick,
+        )
+        self._replay = DecomposedStore(decomposer, spec, store, state.decomposer, device, feedback)
+        self._agent_state = state.agent
+        self._good: LearnerState = copied(state)
         # One trace per number of updates; a schedule that divides the chunks gives one.
         options = loop_options(device.platform)
-        self._fit_decomposer = jax.jit(
-            self._fit_decomposers, static_argnums=5, donate_argnums=0, compiler_options=options
-        )
         self._fit_agent = jax.jit(self._fit_agents, static_argnums=7, donate_argnums=0, compiler_options=options)
-        self._policy_form = jax.tree.flatten(jax.eval_shape(jax.vmap(agent.policy), self.state.agent))
+        self._policy_form = jax.tree.flatten(jax.eval_shape(jax.vmap(self._policy_of), self.state))
         self._roll_back = jax.jit(self._roll_back_seeds, donate_argnums=0)
         self._sent: LearnerPolicies | None = None
+
+    @property
+    def state(self) -> LearnerState:
+        """What learning changes, of all seeds."""
+        return LearnerState(self._replay.state, self._agent_state)
+
+    @state.setter
+    def state(self, state: LearnerState) -> None:
+        self._replay.state, self._agent_state = state
+
+    @property
+    def store(self) -> EpisodeStore:
+        """The replay of all seeds."""
+        return self._replay.store
+
+    @store.setter
+    def store(self, store: EpisodeStore) -> None:
+        self._replay.store = store
+
+    @property
+    def labels(self) -> Labels:
+        """The stored rewards of all seeds, where the method has any."""
+        return self._replay.labels
 
     def store_episodes(self, episodes: Sequence[Sequence[Episode]]) -> None:
         """Store the finished episodes of every seed and let the decomposer see their statistics."""
         self._relabel_after_rollbacks()
-        block = self._block_of(episodes)
-        if block is None:
-            return
-        self.store, decomposer_state = self._ingest(self.store, self.state.decomposer, block)
-        self.state = self.state._replace(decomposer=decomposer_state)
-        before = self._inserted.copy()
-        self._inserted += [sum(episode.length for episode in of_seed) for of_seed in episodes]
-        self.labels.add(self.state.decomposer, self.store, episodes, block.obs.shape[1], before, self._inserted)
-
-    def _block_of(self, episodes: Sequence[Sequence[Episode]]) -> EpisodeBlock | None:
-        """The finished episodes of every seed on the device, if there are any."""
-        rows = max(sum(episode.length + 1 for episode in of_seed) for of_seed in episodes)
-        if rows == 0:
-            return None
-        # Few sizes, because each is compiled: what most chunks need, what a chunk that ends a long episode needs, and
-        # more only where several environments end theirs.
-        n_rows = SMALL_BLOCK
-        while n_rows < rows or SMALL_BLOCK < n_rows < 2 * self._spec.horizon:
-            n_rows *= 2
-        blocks = [
-            make_block(list(of_seed), n_rows, n_rows // 2, self._spec.obs_dim, self._spec.action_dim)
-            for of_seed in episodes
-        ]
-        block: EpisodeBlock = jax.device_put(jax.tree.map(lambda *parts: np.stack(parts), *blocks), self._device)
-        return block
+        self._replay.add(episodes)
 
     def fit_decomposer(self, ready: NDArray[np.bool_], first_update: int, n_updates: int) -> Metrics:
         """Updates of the decomposers of seeds that are ready; their mean metrics, on the device  # [S]"""
-        state, metrics = self._fit_decomposer(
-            self.state.decomposer, self.store, ready, self._seed_keys, np.int32(first_update), n_updates
-        )
-        self.state = self.state._replace(decomposer=state)
+        return self._replay.fit(ready, self._seed_keys, first_update, n_updates)
+
+    def skip_updates(self, n_updates: int) -> None:
+        """No seed makes these; labels grow as old as where some other seed does."""
         self.labels.age += n_updates
-        return dict(metrics)
 
     def fit_agent(self, ready: NDArray[np.bool_], first_update: int, n_updates: int) -> Metrics:
-        """Updates of the agents of seeds that are ready, likewise."""
-        state, metrics = self._fit_agent(
-            self.state.agent,
-            self.state.decomposer,
+        """Updates of the agents of seeds that are ready, likewise; of their encoders first, where they see images."""
+        of_features: Metrics = {}
+        if self._decomposer.features is not None:
+            done, due = (-(-number // UPDATES_PER_FEATURES) for number in (first_update, first_update + n_updates))
+            if due > done:
+                of_features = self._replay.learn_features(ready, self._seed_keys, done, due - done)
+        self._agent_state, metrics = self._fit_agent(
+            self._agent_state,
+            self._replay.state,
             self.store,
             self.labels.values,
             ready,
@@ -145,14 +140,12 @@ class Learner:
             np.int32(first_update),
             n_updates,
         )
-        self.state = self.state._replace(agent=state)
         self._sent = None
-        return dict(metrics)
+        return of_features | dict(metrics)
 
     def renew_labels(self, oldest: int) -> None:
         """Renew every stored label with the present model if they are older than this number of updates."""
-        if self.labels.are_learnt and self.labels.age > oldest:
-            self.labels.renew_all(self.state.decomposer, self.store, self._inserted)
+        self._replay.renew_labels(oldest)
 
     def send_policies(self) -> LearnerPolicies:
         """Let the policies set out for the host; they arrive when the learning launched so far has ended.
@@ -191,25 +184,39 @@ class Learner:
 
     def snapshot(self) -> LearnerSnapshot:
         """Everything learning has changed but the replay, on the host. Waits for the learning launched so far."""
-        labels = {} if self.labels.values is None else {"labels": np.array(self.labels.values)}
+        labels = {} if self.labels.values is None else {LABELS: np.array(self.labels.values)}
         rollbacks = np.asarray(self._rollbacks).tolist()
         return LearnerSnapshot({**net_arrays(self.state), **labels}, net_arrays(self._good), rollbacks, self.labels.age)
 
+    def nets(self) -> dict[str, NDArray[Any]]:
+        """What another run can begin with: all nets with their statistics, without optimisers."""
+        return lasting_arrays(self.state)
+
+    def inherit(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Begin with the nets of another run; what is not among them stays as it is."""
+        self.state = jax.device_put(nets_of(arrays, self.state), self._device)
+        self._good, self._sent = copied(self.state), None
+
+    def restart_agents(self, which: NDArray[np.bool_]) -> None:
+        """Begin the agents of some seeds anew, with other random numbers; replay and decomposers stay.  # [S]"""
+        fresh = self._fresh_agents(self._seed_keys)
+        self._agent_state = with_earlier(which, self._agent_state, fresh)
+        self._good = self._good._replace(agent=with_earlier(which, self._good.agent, fresh))
+        self._sent = None
+
     def restore(self, snapshot: LearnerSnapshot, stores: Sequence[EpisodeStore]) -> None:
         """Go on from a snapshot and the replay of every seed."""
-        trees = {"state": self.state, "labels": self.labels.values}
-        names = [name for name, _ in leaf_names(trees)]
-        leaves = [jax.device_put(snapshot.arrays[name], self._device) for name in names]
+        trees = {"state": self.state, LABELS: self.labels.values}
+        leaves = [jax.device_put(snapshot.arrays[name], self._device) for name, _ in leaf_names(trees)]
         restored = jax.tree.unflatten(jax.tree.structure(trees), leaves)
-        self.state, self.labels.values = restored["state"], restored["labels"]
+        self.state, self.labels.values = restored["state"], restored[LABELS]
         self.labels.age = snapshot.label_age
         self._good = jax.device_put(nets_of(snapshot.good, self._good), self._device)
         self._relabelled_rollbacks = np.array(snapshot.rollbacks, np.int32)
         self._rollbacks = jax.device_put(self._relabelled_rollbacks, self._device)
         self._seed_keys = jax.jit(jax.vmap(key_after_rollbacks))(self._first_keys, self._rollbacks)
         self._sent = None
-        self.store = jax.tree.map(lambda *parts: jax.device_put(np.stack(parts), self._device), *stores)
-        self._inserted = np.array([int(store.next_step) for store in stores], np.int64)
+        self._replay.refill(stores)
 
     def _relabel_after_rollbacks(self) -> None:
         """Labels are of the nets from before; the host waits to know whose, which only methods with labels pay for."""
@@ -218,43 +225,23 @@ class Learner:
         rollbacks = self.send_policies().rollbacks
         positions = np.flatnonzero(rollbacks > self._relabelled_rollbacks)
         if len(positions):
-            self.labels.renew_seeds(self.state.decomposer, self.store, self._inserted, positions)
+            self._replay.renew_labels_of(positions)
             self._relabelled_rollbacks = rollbacks
 
     def _roll_back_seeds(
         self, state: LearnerState, good: LearnerState, first_keys: Array, rollbacks: Array
     ) -> tuple[LearnerState, Array, Array, Array]:
-        def flat_policy(agent: Any) -> Array:
-            return ravel_pytree(self._agent.policy(agent))[0]
+        def flat_policy(state: LearnerState) -> Array:
+            return ravel_pytree(self._policy_of(state))[0]
 
-        has_diverged = ~jnp.isfinite(jax.vmap(flat_policy)(state.agent)).all(axis=1)  # [S]
+        has_diverged = ~jnp.isfinite(jax.vmap(flat_policy)(state)).all(axis=1)  # [S]
         state = with_earlier(has_diverged, state, good)
         rollbacks = rollbacks + has_diverged
         keys = jax.vmap(key_after_rollbacks)(first_keys, rollbacks)
-        return state, keys, rollbacks, jax.vmap(flat_policy)(state.agent)
+        return state, keys, rollbacks, jax.vmap(flat_policy)(state)
 
-    def _ingest_seed(self, store: EpisodeStore, state: Any, block: EpisodeBlock) -> tuple[EpisodeStore, Any]:
-        store = insert(store, block)
-        return store, self._decomposer.ingest(state, store, block)
-
-    def _fit_decomposers(
-        self, states: Any, stores: EpisodeStore, ready: Array, seed_keys: Array, first_update: Array, n_updates: int
-    ) -> tuple[Any, Metrics]:
-        draw, fit = self._decomposer.draw, self._decomposer.update
-        assert draw is not None and fit is not None, "a method that fits nothing has no updates"
-
-        def fit_seed(state: Any, store: EpisodeStore, is_ready: Array, seed_key: Array) -> tuple[Any, Metrics]:
-            def draw_one(index: Array) -> Any:
-                return draw(state, store, stream_key(seed_key, Stream.UPDATE_DECOMPOSER, index))
-
-            def update(state: Any, _: Array, batch: Any) -> tuple[Any, Metrics]:
-                return fit(state, batch)
-
-            new, metrics = scan_updates(draw_one, update, state, first_update, n_updates, is_ready)
-            return new, metrics | {"return_scale": self._decomposer.scale(new)}
-
-        fitted: tuple[Any, Metrics] = each_seed(fit_seed)(states, stores, ready, seed_keys)
-        return fitted
+    def _policy_of(self, state: LearnerState) -> Acting:
+        return acting_of(self._agent, self._decomposer, state.agent, state.decomposer)
 
     def _fit_agents(
         self,
@@ -275,18 +262,15 @@ class Learner:
             is_ready: Array,
             seed_key: Array,
         ) -> tuple[Any, Metrics]:
-            # The one place where an agent's rewards come from: a step's label, or r̂ as it is now.
+            is_ready = store.is_enough(is_ready)
+            store = as_seen(self._decomposer, decomposer_state, store)
+
             def reward_of(number: Array, steps: Steps) -> Array:
-                if label is None:
-                    return self._decomposer.reward(decomposer_state, steps)
-                stored: Array = label[number % label.shape[0]]
-                if self._decomposer.is_scaled_when_drawn:
-                    return stored / self._decomposer.scale(decomposer_state)
-                return stored
+                return learning_reward(self._decomposer, decomposer_state, store, label, number, steps)
 
             def draw_one(index: Array) -> tuple[Transition, Any]:
                 draw_key, noise_key = jax.random.split(stream_key(seed_key, Stream.UPDATE_AGENT, index))
-                number, drawn = self._draw_batch(decomposer_state, store, draw_key)
+                number, drawn = draw_batch(self._decomposer, decomposer_state, store, draw_key, self._batch_size)
                 reward = reward_of(number, drawn)
                 batch = Transition(drawn.obs, drawn.action, reward, drawn.next_obs, drawn.terminal)
                 return batch, self._agent.noise(noise_key, batch)
@@ -295,9 +279,12 @@ class Learner:
                 return self._agent.update(state, *drawn, index)
 
             if self._agent.watch is not None:
-                number = draw_stretches(store, stream_key(seed_key, Stream.WATCH_REWARDS, first_update), *WATCHED)
-                steps = gather_numbered(store, number)
-                watched = self._agent.watch(state, reward_of(number, steps), steps.time == steps.length - 1)
+                key = stream_key(seed_key, Stream.WATCH_REWARDS, first_update)
+                number = draw_stretches(store, key, *WATCHED, self._decomposer.learns_from_rated_steps)
+                rewards = reward_of(number, gather_numbered(store, number))
+                watched = self._agent.watch(
+                    state, rewards, are_last(store, number, self._decomposer.learns_from_rated_steps)
+                )
                 state = jax.tree.map(lambda after, before: jnp.where(is_ready, after, before), watched, state)
             if self._working_form is None:
                 return scan_updates(draw_one, update, state, first_update, n_updates, is_ready)
@@ -307,11 +294,3 @@ class Learner:
 
         fitted: tuple[Any, Metrics] = each_seed(fit_seed)(states, decomposer_states, stores, labels, ready, seed_keys)
         return fitted
-
-    def _draw_batch(self, decomposer_state: Any, store: EpisodeStore, key: Array) -> tuple[Array, Steps]:
-        """The steps of a batch, and their numbers in the store. Those that a method chooses itself have none."""
-        if self._decomposer.sample is not None:
-            steps = self._decomposer.sample(decomposer_state, store, key, self._batch_size)
-            return jnp.zeros_like(steps.time), steps
-        number = draw_steps(store, key, self._batch_size)
-        return number, gather_numbered(store, number)

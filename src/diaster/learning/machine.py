@@ -68,7 +68,7 @@ def check_memory(config: RunConfig, spec: EnvSpec, capacity: int, devices: Seque
     device = devices[0]
     # Devices that are cores share the host's memory; others have their own, and some of the seeds are on each.
     n_seeds = len(config.seeds) if device.platform == "cpu" else -(-len(config.seeds) // len(devices))
-    needed = n_seeds * store_bytes(capacity, spec.obs_dim, spec.action_dim)
+    needed = n_seeds * store_bytes(capacity, spec.obs_dim, spec.action_dim, config.feedback, spec.obs_dtype)
     available = device_memory(device)
     if available is not None and needed > 0.9 * available:
         raise DiasterError(

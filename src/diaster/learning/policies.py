@@ -16,7 +16,11 @@ from jax import Array
 from numpy.typing import NDArray
 
 from diaster.actors.acting import HostParameters
-from diaster.agents import Acting
+from diaster.actors.encoding import HostEncoder
+from diaster.agents import Acting, Agent
+from diaster.decomposers import Decomposer
+from diaster.nn.nets import Linear
+from diaster.types import FloatArray
 
 
 class SentPolicies(Protocol):
@@ -53,14 +57,27 @@ class LearnerPolicies:
 
     @cached_property
     def of_seeds(self) -> list[HostParameters]:
-        layers, exploration = self.tree
         return [
-            HostParameters(
-                tuple((np.asarray(layer.weight[s]), np.asarray(layer.bias[s])) for layer in layers),
-                float(exploration[s]),
-            )
-            for s in range(len(self._flat))
+            host_parameters(jax.tree.map(lambda leaf, seed=seed: leaf[seed], self.tree))
+            for seed in range(len(self._flat))
         ]
+
+
+def acting_of(agent: Agent, decomposer: Decomposer, agent_state: Any, decomposer_state: Any) -> Acting:
+    """What acts: the agent's policy, and before it the encoder where observations are images."""
+    acting, features = agent.policy(agent_state), decomposer.features
+    return acting if features is None else acting._replace(encoder=features.net(decomposer_state))
+
+
+def host_parameters(acting: Acting) -> HostParameters:
+    """The parameters of one seed as the host acts with them."""
+
+    def on_host(layers: Sequence[Linear]) -> tuple[tuple[FloatArray, FloatArray], ...]:
+        return tuple((np.asarray(layer.weight), np.asarray(layer.bias)) for layer in layers)
+
+    net = acting.encoder
+    encoder = None if net is None else HostEncoder(on_host(net.convolutions), on_host([net.last])[0])
+    return HostParameters(on_host(acting.layers), float(acting.exploration), encoder)
 
 
 class JoinedPolicies:

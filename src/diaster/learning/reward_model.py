@@ -1,10 +1,13 @@
-"""The learnt step reward on the host: r̂ of arrays or whole episodes, in the environment's units."""
+"""The learnt step reward on the host: r̂ of arrays or whole episodes, in the environment's units.
+
+Where a part of each step's reward is known, r̂ is what was made of the rest.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,6 +23,7 @@ Rewards = list[list[NDArray[np.float64]]]  # r̂ of every step of each episode, 
 
 GROUP = 8  # episodes per call where r̂ needs the history, and
 BLOCK = 4096  # steps per call where it does not: one compiled shape, whatever the number of episodes
+BYTES_AHEAD = 256 << 20  # of blocks that wait for the device
 
 
 class RewardModel:
@@ -62,32 +66,50 @@ class RewardModel:
         return self.start(states, episodes)()
 
     def start(self, states: Any, episodes: Sequence[Sequence[EvaluationEpisode]]) -> Callable[[], Rewards]:
-        """Set out to compute them, before whatever the device is given next; what is returned waits for them."""
+        """Set out to compute them, before whatever the device is given next; what is returned waits for them.
+
+        A method that shares out a number has NaN for the steps of spans without one.
+        """
         if self._decomposer.is_hidden_reward:
             return lambda: [list(map(_hidden_reward, of_seed)) for of_seed in episodes]
         plain = [[item.episode for item in of_seed] for of_seed in episodes]
         if self._decomposer.label is None:
-            return self._without_history(states, plain)
+            return self._masked(self._without_history(states, plain), plain)
         of_seeds = [
             self._with_history(jax.tree.map(lambda leaf, position=position: leaf[position], states), of_seed)
             for position, of_seed in enumerate(plain)
         ]
-        return lambda: [of_seed() for of_seed in of_seeds]
+        return self._masked(lambda: [of_seed() for of_seed in of_seeds], plain)
+
+    def _masked(self, found: Callable[[], Rewards], episodes: Sequence[Sequence[Episode]]) -> Callable[[], Rewards]:
+        if not self._decomposer.needs_return:
+            return found
+
+        def masked(values: NDArray[np.float64], episode: Episode) -> NDArray[np.float64]:
+            return np.where(np.isnan(_of_steps(episode).episode_return), np.nan, values)
+
+        return lambda: [
+            [masked(values, episode) for values, episode in zip(*of_seed, strict=True)]
+            for of_seed in zip(found(), episodes, strict=True)
+        ]
 
     def _without_history(self, states: Any, episodes: Sequence[Sequence[Episode]]) -> Callable[[], Rewards]:
-        """All steps end to end: what is not there is neither sent to the device nor computed."""
+        """All steps end to end, a block at a time: what is not there is neither sent to the device nor computed.
+
+        Images are large: their steps are copied for the blocks that the device works on, and no others.
+        """
         ends = [np.cumsum([episode.length for episode in of_seed], dtype=int) for of_seed in episodes]
         n_steps = max((int(end[-1]) for end in ends if len(end)), default=0)
-        flat = [_end_to_end(of_seed, -(-n_steps // BLOCK) * BLOCK) for of_seed in episodes if of_seed]
-        if len(flat) < len(episodes):  # only where no seed has any
+        if not all(episodes):  # only where no seed has any
             return lambda: [[] for _ in episodes]
-        together = jax.tree.map(lambda *parts: np.stack(parts), *flat)
-        found = [
-            self._steps_of_seeds(
-                states, jax.tree.map(lambda leaf, first=first: leaf[:, first : first + BLOCK], together)
-            )
-            for first in range(0, n_steps, BLOCK)
-        ]
+        found: list[Array] = []
+        for first in range(0, n_steps, BLOCK):
+            parts = [_block(of_seed, first) for of_seed in episodes]
+            block = jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
+            found.append(self._steps_of_seeds(states, block))
+            n_ahead = max(1, BYTES_AHEAD // sum(leaf.nbytes for leaf in jax.tree.leaves(block)))
+            if len(found) > n_ahead:
+                found[-n_ahead - 1].block_until_ready()
 
         def arrived() -> Rewards:
             values = np.concatenate([np.asarray(part, np.float64) for part in found], axis=1)
@@ -111,7 +133,24 @@ class RewardModel:
 
 
 def _hidden_reward(item: EvaluationEpisode) -> NDArray[np.float64]:
-    return np.zeros(item.episode.length) if item.true_reward is None else item.true_reward.astype(np.float64)
+    reward = np.zeros(item.episode.length) if item.true_reward is None else item.true_reward.astype(np.float64)
+    return reward if item.episode.known_reward is None else reward - item.episode.known_reward
+
+
+class _OfSteps(NamedTuple):
+    """What is known of the span of each step of an episode.  # [L]"""
+
+    time: NDArray[np.int32]
+    length: NDArray[np.int32]
+    episode_return: NDArray[np.float32]  # NaN where there is none
+
+
+def _of_steps(episode: Episode) -> _OfSteps:
+    spans = episode.to_decompose
+    start, length, number = (np.repeat(part, spans.length) for part in (spans.start, spans.length, spans.number))
+    return _OfSteps(
+        (np.arange(episode.length) - start).astype(np.int32), length.astype(np.int32), number.astype(np.float32)
+    )
 
 
 def _steps_of(obs: FloatArray, action: FloatArray, next_obs: FloatArray) -> Steps:
@@ -121,52 +160,53 @@ def _steps_of(obs: FloatArray, action: FloatArray, next_obs: FloatArray) -> Step
     return Steps(obs, action, next_obs, none.astype(bool), none.astype(np.int32), none.astype(np.int32) + 1, none)
 
 
-def _end_to_end(episodes: Sequence[Episode], n_steps: int) -> Steps:
-    """The steps of some episodes, one after the other, and as many empty ones as make up a number  # [n_steps, …]"""
+def _block(episodes: Sequence[Episode], first: int) -> Steps:
+    """BLOCK steps of some episodes laid end to end, from step `first` on; empty ones where they have ended."""
+    ends = np.cumsum([episode.length for episode in episodes], dtype=int)
+    inside = [
+        (episode, slice(max(0, first - int(end) + episode.length), first + BLOCK - int(end) + episode.length))
+        for episode, end in zip(episodes, ends, strict=True)
+        if first < end and end - episode.length < first + BLOCK
+    ]
 
     def joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        whole = np.zeros((n_steps, *parts[0].shape[1:]), parts[0].dtype)
-        first = 0
+        whole = np.zeros((BLOCK, *parts[0].shape[1:]), parts[0].dtype)
+        start = 0
         for part in parts:
-            whole[first : first + len(part)] = part
-            first += len(part)
+            whole[start : start + len(part)] = part
+            start += len(part)
         return whole
 
-    lengths = [episode.length for episode in episodes]
-    time = [np.arange(length, dtype=np.int32) for length in lengths]
+    if not inside:  # another seed has more
+        nothing = episodes[0]
+        inside = [(nothing, slice(nothing.length, nothing.length))]
+    known = [(_of_steps(episode), steps) for episode, steps in inside]
     return Steps(
-        obs=joined([episode.obs[:-1] for episode in episodes]),
-        action=joined([episode.action for episode in episodes]),
-        next_obs=joined([episode.obs[1:] for episode in episodes]),
-        terminal=joined([episode.terminated & (t == len(t) - 1) for episode, t in zip(episodes, time, strict=True)]),
-        time=joined(time),
-        length=joined([np.full(length, length, np.int32) for length in lengths]),
-        episode_return=joined([np.full(e.length, e.episode_return, np.float32) for e in episodes]),
+        obs=joined([episode.obs[:-1][steps] for episode, steps in inside]),
+        action=joined([episode.action[steps] for episode, steps in inside]),
+        next_obs=joined([episode.obs[1:][steps] for episode, steps in inside]),
+        terminal=joined([(e.terminated & (np.arange(e.length) == e.length - 1))[steps] for e, steps in inside]),
+        time=joined([of.time[steps] for of, steps in known]),
+        length=joined([of.length[steps] for of, steps in known]),
+        episode_return=joined([np.nan_to_num(of.episode_return[steps]) for of, steps in known]),
     )
 
 
 def _padded(group: Sequence[Episode], n_steps: int) -> Steps:
     """A few episodes, one in each column  # [n_steps, GROUP, …]"""
     shape = (n_steps, GROUP)
-    obs = np.zeros((n_steps + 1, GROUP, group[0].obs.shape[-1]), np.float32)
+    obs = np.zeros((n_steps + 1, GROUP, group[0].obs.shape[-1]), group[0].obs.dtype)
     action = np.zeros((*shape, group[0].action.shape[-1]), np.float32)
-    length, episode_return = np.ones(GROUP, np.int32), np.zeros(GROUP, np.float32)
-    terminated = np.zeros(GROUP, bool)
+    time, length = np.zeros(shape, np.int32), np.ones(shape, np.int32)
+    terminal, episode_return = np.zeros(shape, bool), np.zeros(shape, np.float32)
     for column, episode in enumerate(group):
-        obs[: episode.length + 1, column] = episode.obs
-        action[: episode.length, column] = episode.action
-        length[column], episode_return[column] = episode.length, episode.episode_return
-        terminated[column] = episode.terminated
-    time = np.broadcast_to(np.arange(n_steps, dtype=np.int32)[:, None], shape)
-    return Steps(
-        obs=obs[:-1],
-        action=action,
-        next_obs=obs[1:],
-        terminal=terminated & (time == length - 1),
-        time=time,
-        length=np.broadcast_to(length, shape),
-        episode_return=np.broadcast_to(episode_return, shape),
-    )
+        end, known = episode.length, _of_steps(episode)
+        obs[: end + 1, column] = episode.obs
+        action[:end, column] = episode.action
+        time[:end, column], length[:end, column] = known.time, known.length
+        episode_return[:end, column] = np.nan_to_num(known.episode_return)
+        terminal[end - 1, column] = episode.terminated
+    return Steps(obs[:-1], action, obs[1:], terminal, time, length, episode_return)
 
 
 def _steps(decomposer: Decomposer, state: Any, steps: Steps) -> Array:

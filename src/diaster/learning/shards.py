@@ -6,7 +6,7 @@ multiple of the devices'.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,7 +20,7 @@ from diaster.learning.learner import Learner
 from diaster.learning.policies import JoinedPolicies
 from diaster.learning.snapshot import LearnerSnapshot
 from diaster.replay.store import EpisodeStore
-from diaster.types import EnvSpec, Episode
+from diaster.types import EPISODIC, EnvSpec, Episode, Feedback
 
 
 class ShardedLearner:
@@ -46,6 +46,10 @@ class ShardedLearner:
         return self._joined(
             [learner.fit_decomposer(ready[span], first_update, n_updates) for learner, span in self._shares()]
         )
+
+    def skip_updates(self, n_updates: int) -> None:
+        for learner in self.learners:
+            learner.skip_updates(n_updates)
 
     def fit_agent(self, ready: NDArray[np.bool_], first_update: int, n_updates: int) -> Metrics:
         return self._joined(
@@ -75,6 +79,18 @@ class ShardedLearner:
             [count for snapshot in snapshots for count in snapshot.rollbacks],
             snapshots[0].label_age,
         )
+
+    def nets(self) -> dict[str, NDArray[Any]]:
+        nets: dict[str, NDArray[Any]] = _concatenated([learner.nets() for learner in self.learners])
+        return nets
+
+    def inherit(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        for learner, span in self._shares():
+            learner.inherit({name: array[span] for name, array in arrays.items()})
+
+    def restart_agents(self, which: NDArray[np.bool_]) -> None:
+        for learner, span in self._shares():
+            learner.restart_agents(which[span])
 
     def restore(self, snapshot: LearnerSnapshot, stores: Sequence[EpisodeStore]) -> None:
         for learner, span in self._shares():
@@ -110,11 +126,12 @@ def make_learner(
     capacity: int,
     batch_size: int,
     devices: Sequence[jax.Device],
+    feedback: Feedback = EPISODIC,
 ) -> AnyLearner:
     """The learner of all seeds, on one device or on several."""
 
     def make(seeds: Sequence[int], device: jax.Device) -> Learner:
-        return Learner(decomposer, agent, spec, seeds, capacity, batch_size, device)
+        return Learner(decomposer, agent, spec, seeds, capacity, batch_size, device, feedback)
 
     return ShardedLearner(make, seeds, devices) if len(devices) > 1 else make(seeds, devices[0])
 

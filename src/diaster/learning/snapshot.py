@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,12 @@ from jax import Array
 from numpy.typing import NDArray
 
 from diaster.nn.trees import leaf_names
+
+LABELS = "labels"  # their name among the arrays
+OPTIMIZER = "optimizer"  # in the name of every field of a state that only the next gradient step needs
+
+
+Nets = TypeVar("Nets", bound=Any)
 
 
 class LearnerState(NamedTuple):
@@ -45,13 +51,13 @@ def sound_nets(nets: LearnerState, before: LearnerState) -> LearnerState:
     return with_earlier(jnp.isnan(numbers).any(axis=1), nets, before)
 
 
-def with_earlier(is_earlier: Array, nets: LearnerState, before: LearnerState) -> LearnerState:
-    """The nets; those of some seeds as they were before."""
+def with_earlier(is_earlier: Array | NDArray[np.bool_], nets: Nets, before: Nets) -> Nets:
+    """The nets; those of some seeds from another record of them."""
 
     def choose(leaf: Array, earlier: Array) -> Array:
         return jnp.where(is_earlier.reshape(-1, *[1] * (leaf.ndim - 1)), earlier, leaf)
 
-    chosen: LearnerState = jax.tree.map(choose, nets, before)
+    chosen: Nets = jax.tree.map(choose, nets, before)
     return chosen
 
 
@@ -61,9 +67,18 @@ def net_arrays(nets: LearnerState) -> dict[str, NDArray[Any]]:
     return {name: np.array(leaf) for name, leaf in leaf_names({"state": jax.device_get(nets)})}
 
 
+def lasting_arrays(nets: LearnerState) -> dict[str, NDArray[Any]]:
+    """The same without optimisers: what another run can begin with."""
+    return {
+        name: np.array(jax.device_get(leaf))
+        for name, leaf in leaf_names({"state": nets})
+        if not any(part.endswith(OPTIMIZER) for part in name.split("."))
+    }
+
+
 def nets_of(arrays: Mapping[str, NDArray[Any]], like: LearnerState) -> LearnerState:
-    """The inverse, on a device."""
+    """The inverse of both, on a device; what is not among the arrays is as in `like`."""
     tree = {"state": like}
-    leaves = [jnp.asarray(arrays[name]) for name, _ in leaf_names(tree)]
+    leaves = [jnp.asarray(arrays.get(name, leaf)) for name, leaf in leaf_names(tree)]
     nets: LearnerState = jax.tree.unflatten(jax.tree.structure(tree), leaves)["state"]
     return nets

@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 from diaster.actors.acting import random_actions
 from diaster.actors.rollout import Rollout
 from diaster.analysis.diagnostics import has_step_rewards
-from diaster.envs.making import TRUE_REWARD, Env
+from diaster.envs.creating import Env
+from diaster.envs.delayed import TRUE_REWARD
 from diaster.errors import DiasterError
 from diaster.media.rendering import Picture, picture_of, rendering_env, shrunk
-from diaster.run import Run
+from diaster.media.subject import Subject
 from diaster.rundir.recordings import Maze, Rollouts, nets_digest, read_rollouts, write_rollouts
 from diaster.rundir.tidying import locked_if_free, tidy
-from diaster.types import EvaluationEpisode, FloatArray, Stream, host_random, reset_seed
+from diaster.types import Episode, EvaluationEpisode, FloatArray, Stream, host_random, reset_seed
 
 FRAMES = 6
 FRAME_SIDE = 160
@@ -55,11 +56,16 @@ class Places(NamedTuple):
     goal: list[int]
 
 
-def record_rollouts(path: Path, episodes: int, trust: bool = False) -> None:
-    """Record `episodes` episodes of each seed's policy, and the spread, unless they are there already."""
+def check_number(episodes: int) -> None:
+    """Refuse a number that no recording has, before a run is loaded."""
     if not 1 <= episodes <= MOST_EPISODES:
         raise DiasterError(f"{episodes} episodes were asked for; give a number from 1 to {MOST_EPISODES}.")
-    run = Run(path, trust)
+
+
+def record_rollouts(run: Subject, episodes: int) -> None:
+    """Record `episodes` episodes of each seed's policy, and the spread, unless they are there already."""
+    check_number(episodes)
+    path = run.path
     tidy(path)
     nets = nets_digest(path)
     with contextlib.suppress(DiasterError):  # there is none, or none that can be used
@@ -77,6 +83,13 @@ def record_rollouts(path: Path, episodes: int, trust: bool = False) -> None:
         seed: run.step_rewards([item.of for of, _, item in found if of == seed], seed) for seed in run.seeds
     }
     step_reward = [values for seed in run.seeds for values in rewards[seed]]
+    if any(np.isnan(values).any() for values in step_reward) and not all(
+        item.of.episode.to_decompose.is_rated.all() for _, _, item in found
+    ):
+        raise DiasterError(
+            f"the method '{run.config.method.name}' has no rewards for steps without feedback, which the episodes of "
+            f"'{path}' have; only methods that fit a step reward can be recorded there."
+        )
     if not all(np.isfinite(values).all() for values in step_reward):
         raise DiasterError(f"the step rewards of '{path}' are not finite; the run has diverged, train it again.")
     items = [item for _, _, item in found]
@@ -88,7 +101,7 @@ def record_rollouts(path: Path, episodes: int, trust: bool = False) -> None:
         length=np.array([item.of.episode.length for item in items], np.int64),
         episode_return=np.array([item.of.episode.episode_return for item in items], np.float64),
         goal=np.stack([item.goal for item in items]),
-        obs=np.concatenate([item.of.episode.obs[:-1] for item in items]),
+        obs=np.concatenate([_recorded_obs(run, item.of.episode) for item in items]),
         action=np.concatenate([item.of.episode.action for item in items]),
         step_reward=np.concatenate(step_reward),
         true_reward=np.concatenate([_true_reward(item.of, is_known) for item in items]),
@@ -110,16 +123,21 @@ def _write(path: Path, rollouts: Rollouts, nets: str) -> None:
         write_rollouts(path, rollouts, nets)
 
 
+def _recorded_obs(run: Subject, episode: Episode) -> FloatArray:
+    """Observations in which actions were taken; images, of which a few episodes take gigabytes, are left out."""
+    return episode.obs[:-1] if run.spec.image is None else np.zeros((episode.length, 0), np.float32)
+
+
 def _true_reward(item: EvaluationEpisode, is_known: bool) -> NDArray[np.float64]:
     if item.true_reward is None or not is_known:
         return np.full(item.episode.length, np.nan)
     return item.true_reward.astype(np.float64)
 
 
-def _episodes(run: Run, maze: Maze | None, seed: int, n: int, is_spread: bool) -> list[Recorded]:
+def _episodes(run: Subject, maze: Maze | None, seed: int, n: int, is_spread: bool) -> list[Recorded]:
     """Episodes of the policy, or of behaviours between it and random actions."""
     make = (lambda: SpreadStarts(run.make_env())) if is_spread else run.make_env
-    rollout = Rollout(make, run.spec, f"seed {seed}'s recording")
+    rollout = Rollout(make, run.spec, f"seed {seed}'s recording", run.config.feedback)
     places, policy, found = _places(run), run.actor(seed), []
     if is_spread and maze is not None:
         n = max(n, min(STARTS_PER_CELL * int((~maze.walls).sum()), MOST_STARTS))
@@ -135,7 +153,7 @@ def _episodes(run: Run, maze: Maze | None, seed: int, n: int, is_spread: bool) -
     return found
 
 
-def _mixed(run: Run, policy: Act, seed: int, number: int, share: float) -> Act:
+def _mixed(run: Subject, policy: Act, seed: int, number: int, share: float) -> Act:
     """The policy, replaced by a random action for this share of the time; each is held for a few steps.
 
     Pushes that change at every step cancel out.
@@ -166,7 +184,7 @@ def _episode(rollout: Rollout, act: Act, seed: int, places: Places) -> Recorded:
     return Recorded(EvaluationEpisode(episode, np.asarray(hidden_rewards, np.float32)), position, goal)
 
 
-def _places(run: Run) -> Places:
+def _places(run: Subject) -> Places:
     """Where tasks with a goal in a plane have both; of others, `info` may say how far they have come."""
     space = run.raw_observation_space
     names = ("achieved_goal", "desired_goal")
@@ -186,7 +204,7 @@ def _position(obs: FloatArray, info: dict[str, Any], places: Places) -> list[flo
     return [float(value)] if isinstance(value, int | float | np.floating) and np.isfinite(value) else []
 
 
-def _frames(run: Run, first: Recorded) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _frames(run: Subject, first: Recorded) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Pictures of an episode, drawn while its actions are repeated; none where nothing can be drawn."""
     episode = first.of.episode
     wanted = np.unique(np.linspace(0, episode.length, FRAMES).round().astype(int)).tolist()
@@ -195,7 +213,7 @@ def _frames(run: Run, first: Recorded) -> tuple[NDArray[np.uint8], NDArray[np.in
         obs, _ = env.reset(seed=reset_seed(run.seeds[0], Stream.RECORD_RESET, 0, 0))
         for step in range(episode.length + 1):
             if step in wanted:
-                if not np.array_equal(np.asarray(obs, np.float32), episode.obs[step]):
+                if not np.array_equal(np.asarray(obs, episode.obs.dtype), episode.obs[step]):
                     break  # more than seed and actions decides what happens: this is another episode
                 pictures.append(shrunk(picture_of(env), FRAME_SIDE))
             if step < episode.length:
@@ -244,7 +262,7 @@ def _walls(env: Env) -> NDArray[np.bool_] | None:
     return None if rows is None else np.array([[cell == 1 for cell in row] for row in rows], bool)
 
 
-def _maze_of(run: Run) -> Maze | None:
+def _maze_of(run: Subject) -> Maze | None:
     env = run.make_env()
     try:
         walls = _walls(env)

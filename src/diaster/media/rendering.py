@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diaster.envs.making import Env, one_line
-from diaster.errors import DiasterError
+from diaster.envs.creating import Env
+from diaster.errors import DiasterError, one_line
 
 MOST_SIGNS = 200  # of what a driver or an environment says
 Picture = NDArray[np.uint8]  # [height, width, 3]
@@ -38,9 +38,8 @@ def rendering_env(make: Callable[..., Env], name: str) -> Iterator[Env]:
                     env.close()
             cause = error.__cause__ or error  # what the environment itself said
             raise DiasterError(
-                f"'{name}' cannot be drawn here ({one_line(cause)[:MOST_SIGNS]}); for MuJoCo install EGL or OSMesa "
-                "(Debian: apt-get install libegl1, or libosmesa6 and set MUJOCO_GL=osmesa)."
-            ) from None
+                f"'{name}' cannot be drawn here ({one_line(cause)[:MOST_SIGNS]}); {_what_helps(env)}."
+            ) from error
         try:
             yield env
         finally:
@@ -48,11 +47,25 @@ def rendering_env(make: Callable[..., Env], name: str) -> Iterator[Env]:
                 env.close()
 
 
+def _what_helps(env: Env | None) -> str:
+    """What to do about an environment that does not draw: a driver may be missing, or what draws."""
+    if env is not None and any(
+        "mujoco" in f"{kind.__module__}.{kind.__name__}".lower() for kind in type(env.unwrapped).__mro__
+    ):
+        return (
+            "for MuJoCo install EGL or OSMesa (Debian: apt-get install libegl1, or libosmesa6 and set MUJOCO_GL=osmesa)"
+        )
+    return (
+        "what makes it has to take render_mode='rgb_array', and its render() then to return a picture, an array of "
+        "height × width × 3"
+    )
+
+
 def picture_of(env: Env) -> Picture:
     """The environment in its present state."""
     picture: Any = env.render()
     if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
-        raise TypeError("it draws no pictures")
+        raise TypeError(f"its render() returned {'nothing' if picture is None else 'no picture'}")
     return picture.astype(np.uint8, copy=False)
 
 

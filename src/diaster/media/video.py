@@ -14,14 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from diaster.actors.rollout import Rollout
 from diaster.analysis.diagnostics import has_step_rewards
-from diaster.analysis.figures.style import PROXY, TRUTH, check_picture, drawing, new_figure
-from diaster.envs.making import TRUE_REWARD, one_line
-from diaster.errors import DiasterError
+from diaster.analysis.figures.style import TRUTH, check_picture, drawing, new_figure
+from diaster.config import METHODS
+from diaster.envs.delayed import TRUE_REWARD
+from diaster.errors import DiasterError, one_line
 from diaster.media.rendering import Picture, picture_of, rendering_env
-from diaster.run import Run
+from diaster.media.subject import Subject
 from diaster.rundir.files import new_file
-from diaster.types import Episode, EvaluationEpisode, Stream, reset_seed
+from diaster.types import EvaluationEpisode, Stream, reset_seed
 
 FORMATS = (".mp4", ".gif")
 USUAL_SPEED, LEAST_SPEED, MOST_SPEED = 25, 15, 50  # pictures a second
@@ -39,13 +41,20 @@ class Film(NamedTuple):
     stride: int
     speed: float
     """Pictures a second."""
+    method: str
+    """Whose r̂ is drawn, in its colour."""
 
 
-def write_video(path: Path, out: Path, seed: int | None = None, trust: bool = False) -> Film:
-    """Film one deterministic episode of a run's policy."""
+def check_film(out: Path) -> None:
+    """Refuse what cannot be written, and missing packages, before a run is loaded."""
     check_picture(out, FORMATS)
+    _find_writer(out.suffix.lower())
+
+
+def write_video(run: Subject, out: Path, seed: int | None = None) -> Film:
+    """Film one deterministic episode of a run's policy."""
+    check_film(out)
     write = _find_writer(out.suffix.lower())
-    run = Run(path, trust)
     seed = run.seeds[0] if seed is None else seed
     try:
         film = _film(run, seed)
@@ -121,30 +130,25 @@ def _write_mp4(ffmpeg: str, out: Path, pictures: Iterator[Picture], speed: float
             raise OSError(said[-1] if said else f"ffmpeg ended with exit code {failed}")
 
 
-def _film(run: Run, seed: int) -> Film:
+def _film(run: Subject, seed: int) -> Film:
     act = run.actor(seed)
     with rendering_env(run.make_env, run.config.env) as env:
         # Gymnasium says how many steps a second has; a film needs fewer pictures.
         steps_per_second = float(env.metadata.get("render_fps") or USUAL_SPEED)
         stride = max(1, round(steps_per_second / USUAL_SPEED), -(-run.spec.horizon // MOST_FRAMES))
         speed = min(MOST_SPEED, max(LEAST_SPEED, steps_per_second / stride))
-        obs, _ = env.reset(seed=reset_seed(seed, Stream.RECORD_RESET, 0, 0))
-        seen, actions, hidden = [np.asarray(obs, np.float32)], [], []
-        pictures, terminated, truncated, total = [picture_of(env)], False, False, 0.0
-        while not (terminated or truncated):
-            action = act(seen[-1])
-            obs, reward, terminated, truncated, info = env.step(run.spec.to_env(action))
-            total = float(reward)
-            seen.append(np.asarray(obs, np.float32))
-            actions.append(action)
-            hidden.append(float(info[TRUE_REWARD]))
-            if len(actions) % stride == 0 or terminated or truncated:
+        rollout = Rollout(lambda: env, run.spec, f"seed {seed}'s video", run.config.feedback)
+        obs, episode = rollout.reset(reset_seed(seed, Stream.RECORD_RESET, 0, 0)), None
+        hidden, pictures = list[float](), [picture_of(env)]
+        while episode is None:
+            obs, episode = rollout.step(act(obs))
+            hidden.append(rollout.info[TRUE_REWARD])
+            if len(hidden) % stride == 0 or episode is not None:
                 pictures.append(picture_of(env))
-    episode = Episode(np.stack(seen), np.stack(actions), total, bool(terminated))
     shown = EvaluationEpisode(episode, np.asarray(hidden, np.float32))
     if not has_step_rewards([shown]):
         shown = shown._replace(true_reward=None)
-    return Film(shown, pictures, stride, speed)
+    return Film(shown, pictures, stride, speed, run.config.method.name)
 
 
 def _with_panels(film: Film, rewards: NDArray[np.float64]) -> Iterator[Picture]:
@@ -179,12 +183,12 @@ def _panels(film: Film, rewards: NDArray[np.float64], width: int) -> tuple[Pictu
             figure = new_figure(width / PANEL_DPI, PANEL_HEIGHT / PANEL_DPI)
             figure.set_dpi(PANEL_DPI)
             of_steps, of_sums = figure.subplots(2, 1, sharex=True)
-            for axes, values, name in ((of_steps, rewards, "r̂"), (of_sums, np.cumsum(rewards), "sum of r̂")):
+            for axes, values, name in ((of_steps, rewards, "r̂"), (of_sums, np.nancumsum(rewards), "sum of r̂")):
                 other = None if true is None else (true if axes is of_steps else np.cumsum(true))
                 shown = 1.0 if with_curves else 0.0
                 if other is not None:
                     axes.plot(time, other, color=TRUTH, linestyle="--", linewidth=0.9, alpha=0.6 * shown)
-                axes.plot(time, values, color=PROXY, linewidth=1.2, alpha=shown)
+                axes.plot(time, values, color=METHODS[film.method].colour, linewidth=1.2, alpha=shown)
                 axes.set_ylabel(name)
                 axes.set_xlim(0, len(rewards))
                 axes.grid(True)

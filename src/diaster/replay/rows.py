@@ -106,3 +106,12 @@ def rows_of_segments(first: Array, end: Array, segment_length: int) -> Rows:
         valid=valid,
         counted=(end > first).any(axis=1),
     )
+
+
+def sum_by_episode(values: Array, rows: Rows) -> Array:
+    """Sums of values over the valid cells of each episode.  # [B]
+
+    A product with a one-hot matrix and not a scatter: on a GPU a scatter adds in no fixed order.
+    """
+    one_hot = jax.nn.one_hot(rows.episode, rows.counted.shape[0], dtype=values.dtype)
+    return jnp.einsum("tw,twb->b", jnp.where(rows.valid, values, 0.0), one_hot)

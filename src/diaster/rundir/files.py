@@ -16,7 +16,7 @@ import re
 import secrets
 import shlex
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -250,6 +250,26 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise DiasterError(f"'{path}' cannot be written: {error.strerror}.") from None
     finally:
         with contextlib.suppress(OSError):  # the file system may have become read-only
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def written_in_pieces(path: Path) -> Iterator[Path]:
+    """The name of a new file to write to, which becomes `path` when all went well and is removed if not."""
+    try:
+        handle, temporary = new_file(path.parent, f".{path.name}.")
+        os.close(handle)
+    except OSError as error:
+        raise DiasterError(f"'{path}' cannot be written: {error.strerror}.") from None
+    try:
+        yield temporary
+        sync_folder(temporary)
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise DiasterError(f"'{path}' cannot be written: {error.strerror or error}.") from None
+    finally:
+        with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 

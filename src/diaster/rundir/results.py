@@ -13,6 +13,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from diaster.errors import DiasterError
 from diaster.rundir.files import MissingFileError, damaged, read_bytes
 from diaster.rundir.records import PROGRESS, no_run
 
@@ -25,7 +26,8 @@ RESULTS = (
 # Which of these have numbers depends on the method and the agent; a table of an earlier version may lack some.
 METRICS = (
     "within_correlation", "reward_slope",
-    "return_scale", "base_r2", "net_share", "sub_loss", "step_loss", "return_loss", "auxiliary_loss",
+    "return_scale", "base_r2", "net_share", "disagreement", "feature_loss",
+    "sub_loss", "step_loss", "return_loss", "auxiliary_loss",
     "critic_loss", "actor_loss", "q_value", "entropy", "temperature", "clipped", "exploration",
     "faults",
 )  # fmt: skip
@@ -66,6 +68,14 @@ class Table(Mapping[str, NDArray[Any]]):
         for name, value in equals.items():
             keep &= self[name] == value
         return Table({name: column[keep] for name, column in self.items()})
+
+    def to_pandas(self) -> Any:
+        """The table as a DataFrame of pandas, where that is installed."""
+        try:
+            import pandas
+        except ImportError:
+            raise DiasterError("to_pandas needs the package 'pandas'; run pip install pandas.") from None
+        return pandas.DataFrame(dict(self))
 
     def __repr__(self) -> str:
         shown = [name for name in self if not np.isnan(np.asarray(self[name], float)).all()]

@@ -11,10 +11,21 @@ from diaster.rundir.checkpoint import DIRECTORY, remove_all
 from diaster.rundir.files import is_file, is_temporary
 from diaster.rundir.lock import RunLock
 from diaster.rundir.recordings import ROLLOUTS
-from diaster.rundir.records import CONFIG, DECOMPOSER, DONE, METADATA, POLICY, PROGRESS
+from diaster.rundir.records import (
+    BEST,
+    CHECKPOINT,
+    CONFIG,
+    DECOMPOSER,
+    DONE,
+    METADATA,
+    NETS,
+    POLICY,
+    PROGRESS,
+    read_metadata,
+)
 from diaster.rundir.trust import SIGNATURE
 
-WRITTEN = (CONFIG, PROGRESS, METADATA, DONE, POLICY, DECOMPOSER, ROLLOUTS, SIGNATURE)
+WRITTEN = (CONFIG, PROGRESS, METADATA, DONE, POLICY, BEST, DECOMPOSER, NETS, ROLLOUTS, SIGNATURE)
 
 
 def tidy(path: Path) -> None:
@@ -38,11 +49,12 @@ def locked_if_free(path: Path) -> Iterator[bool]:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Temporary files of killed runs, and checkpoints of a run that is complete. The caller holds the lock."""
+    """Temporary files of killed runs, and checkpoints that a complete run does not keep. The caller holds the lock."""
     remove_temporary(path, WRITTEN)
     if is_file(path / DONE):  # else it goes on from them
         with contextlib.suppress(OSError, DiasterError):
-            remove_all(path / DIRECTORY)
+            kept = read_metadata(path).get(CHECKPOINT) if is_file(path / METADATA) else None
+            remove_all(path / DIRECTORY, but=kept if type(kept) is int else None)
 
 
 def remove_temporary(folder: Path, of: Collection[str]) -> None:

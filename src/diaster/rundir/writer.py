@@ -14,32 +14,58 @@ from numpy.typing import NDArray
 
 from diaster.config import RunConfig, write_toml
 from diaster.errors import DiasterError
-from diaster.rundir.files import typed, write_atomically
+from diaster.rundir.checkpoint import checksum
+from diaster.rundir.files import sync_folder, typed, write_atomically
 from diaster.rundir.lock import LOCK, RunLock
-from diaster.rundir.records import CONFIG, DECOMPOSER, DONE, METADATA, POLICY, PROGRESS, read_metadata
+from diaster.rundir.records import (
+    BEST,
+    CONFIG,
+    DECOMPOSER,
+    DONE,
+    EXTENDED,
+    METADATA,
+    NETS,
+    OF_AN_END,
+    POLICY,
+    PROGRESS,
+    former_settings,
+    read_config,
+    read_metadata,
+    read_settings,
+)
 from diaster.rundir.results import ResultRow, progress_csv
 from diaster.rundir.tidying import remove_leftovers
 from diaster.rundir.trust import SIGNATURE, sign
+
+Tensors = Mapping[str, NDArray[Any]]
 
 
 class RunWriter:
     """Writes a run directory: claimed and locked when training starts, released when it ends.
 
     Settings are written first, so that a run that was killed can be resumed. A run that fails before its first
-    result leaves nothing behind.
+    result leaves nothing behind. With `is_extended` the directory is that of a shorter run, complete or not.
     """
 
-    def __init__(self, path: Path, config: RunConfig, metadata: Mapping[str, Any], is_resumed: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: RunConfig,
+        metadata: Mapping[str, Any],
+        is_resumed: bool = False,
+        is_extended: bool = False,
+    ) -> None:
         self.path = path
         self.rows: list[ResultRow] = []
         self.before: Mapping[str, Any] = {}  # the metadata of a run that is resumed
         self._config, self._metadata = config, dict(metadata)
         self._made: list[Path] = []
-        self._unwritten: tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]] | None = None
-        self._is_resumed = self._is_kept = is_resumed
+        self._unwritten: dict[str, Tensors] = {}  # by the name of their file
+        self._is_resumed = self._is_kept = is_resumed or is_extended
+        self._is_extended = is_extended
         self._is_claimed = False
         self._lock = RunLock(path)
-        if not is_resumed:
+        if not self._is_resumed:
             refuse_existing_run(path)
         self._missing = [folder for folder in (path, *path.parents) if not folder.exists()]
 
@@ -60,14 +86,31 @@ class RunWriter:
         elif os.path.lexists(self.path / METADATA):  # else it was killed here, with only its settings written
             self.before = read_metadata(self.path)
             self._metadata = {**self.before, "resumed": self._metadata}
-        self._write_metadata({})
+        if not self._is_extended:  # a complete run stays as it is until it is known that it can go on
+            self._write_metadata()
 
     def _refuse_what_came_meanwhile(self) -> None:
         """Between a first look at the directory and the lock another process may have trained in it."""
-        if self._is_resumed and (self.path / DONE).exists():
+        if self._is_resumed and not self._is_extended and (self.path / DONE).exists():
             raise already_complete(self.path)
         if not self._is_resumed:
             refuse_existing_run(self.path)
+
+    def extend(self) -> None:
+        """Make the directory that of the longer run. Killed at any point, it is a run that can go on or be extended."""
+        before = {"steps": read_config(self.path).steps, "settings": checksum(read_settings(self.path).encode())}
+        self._metadata[EXTENDED] = [*former_settings(self.before), before]
+        self._write_metadata()
+        (self.path / DONE).unlink(missing_ok=True)
+        sync_folder(self.path)
+        write_atomically(self.path / CONFIG, write_toml(self._config).encode())
+
+    def note(self, name: str, facts: Any, now: bool = False) -> None:
+        """Add something to the metadata; they are written when the directory is claimed, at the end, and `now`."""
+        self._metadata[name] = facts
+        if now:
+            with contextlib.suppress(DiasterError):  # a full disk, say: the end writes them again
+                self._write_metadata()
 
     def keep(self) -> None:
         """Keep the directory, even without results."""
@@ -87,39 +130,45 @@ class RunWriter:
                     folder.rmdir()
 
     def record(
-        self, rows: Sequence[ResultRow], policy: Mapping[str, NDArray[Any]], decomposer: Mapping[str, NDArray[Any]]
+        self, rows: Sequence[ResultRow], policy: Tensors, decomposer: Tensors, best: Tensors | None = None
     ) -> None:
-        """Add the rows of an evaluation and write the nets again.
+        """Add the rows of an evaluation and write the nets again, the best policies where they have changed.
 
         What cannot be written now is kept, and written with the next evaluation or at the end.
         """
         self.keep()
         self.rows += rows
-        self._unwritten = dict(policy), dict(decomposer)
+        self._unwritten |= {POLICY: dict(policy), DECOMPOSER: dict(decomposer)}
+        if best is not None:
+            self._unwritten[BEST] = dict(best)
         self._write_results()
 
-    def finish(self, metadata: Mapping[str, Any]) -> None:
-        """Mark the run as complete."""
+    def finish(self, metadata: Mapping[str, Any], nets: Tensors) -> None:
+        """Mark the run as complete. What it said of an earlier end, when it was shorter, is no longer true."""
+        self._unwritten[NETS] = dict(nets)
         self._write_results()
-        self._write_metadata(metadata)
+        for name in OF_AN_END:
+            self._metadata.pop(name, None)
+        self._metadata |= metadata
+        self._write_metadata()
         write_atomically(self.path / DONE, b"")
 
     def _write_results(self) -> None:
-        if self._unwritten is not None:
-            policy, decomposer = self._unwritten
+        if POLICY in self._unwritten:
             write_atomically(self.path / PROGRESS, progress_csv(self.rows).encode())
-            write_atomically(self.path / POLICY, safetensors.numpy.save(policy))
-            write_atomically(self.path / DECOMPOSER, safetensors.numpy.save(decomposer))
-            self._unwritten = None
+        for name, tensors in self._unwritten.items():
+            write_atomically(self.path / name, safetensors.numpy.save(dict(tensors)))
+        self._unwritten = {}
 
-    def _write_metadata(self, more: Mapping[str, Any]) -> None:
-        text = json.dumps({**self._metadata, **more}, indent=2) + "\n"
+    def _write_metadata(self) -> None:
+        text = json.dumps(self._metadata, indent=2) + "\n"
         write_atomically(self.path / METADATA, text.encode())
 
 
 def already_complete(path: Path) -> DiasterError:
     """The error for a run that is finished."""
-    return DiasterError(f"'{path}' is complete; there is nothing left to train.")
+    longer = f"'diaster resume {typed(path)} --steps N' makes it longer"
+    return DiasterError(f"'{path}' is complete; there is nothing left to train. {longer}.")
 
 
 def refuse_killed_at_the_start(path: Path) -> None:

@@ -6,6 +6,7 @@ A launcher starts it as `python -m diaster.sweep.cell`, sends a `CellOrder` and 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -41,6 +42,7 @@ class At(NamedTuple):
 
     step: int
     is_start: bool = False
+    seconds_left: float | None = None  # once it has learnt for a while
 
 
 class Ended(NamedTuple):
@@ -67,7 +69,8 @@ class Telling(Lines):
     def advance(self, progress: Progress) -> None:
         super().advance(progress)
         if time.monotonic() - self._told > SECONDS_BETWEEN_MESSAGES:
-            self._tell(At(progress.step))
+            left = progress.seconds_left
+            self._tell(At(progress.step, seconds_left=None if math.isnan(left) else left))
 
     def _tell(self, message: At) -> None:
         self._told = time.monotonic()
@@ -88,8 +91,9 @@ def run_cell(order: CellOrder, reporter: Lines) -> None:
         resume_training(order.path, reporter, trust=True)  # its settings are those of the sweep's file
     if order.record_episodes:
         from diaster.media.recording import record_rollouts
+        from diaster.run import load
 
-        record_rollouts(order.path, order.record_episodes, trust=True)
+        record_rollouts(load(order.path, trust=True), order.record_episodes)
 
 
 def clear_false_start(path: Path) -> None:

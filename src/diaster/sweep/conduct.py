@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import os
 import shlex
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,13 +29,12 @@ from diaster.rundir.trust import SIGNATURE, modules_of, sign
 from diaster.rundir.writer import make_directory
 from diaster.signals import Interruption
 from diaster.sweep.cell import At, CellOrder, Ended
-from diaster.sweep.display import Display, plain_table, row_of, size
-from diaster.sweep.estimate import correction, estimate
+from diaster.sweep.display import Display
 from diaster.sweep.grid import Cell, read_grid
 from diaster.sweep.launch_local import CellToRun, LocalLauncher, Watcher
 from diaster.sweep.resources import Machine, Wishes, make_slots
 from diaster.sweep.status import BROKEN, DONE, FAILED, STATUS, WAITING, CellStatus, Status, read_recorded
-from diaster.training.progress import duration
+from diaster.training.estimate import estimate
 from diaster.training.resolve import resolve
 from diaster.types import EnvSpec
 
@@ -158,6 +158,7 @@ def refuse_what_is_no_run(path: Path) -> None:
 
 def refuse_other_settings(path: Path, found: RunConfig, wanted: RunConfig, is_resolved: bool = True) -> None:
     """A cell with other settings is neither resumed nor taken for done."""
+    found = dataclasses.replace(found, keep_checkpoint=wanted.keep_checkpoint)  # it changes no result
     before, after = dotted(dataclasses.asdict(found)), dotted(dataclasses.asdict(wanted))
     for name in {**after, **before}:
         if before.get(name) != after.get(name) and (is_resolved or after.get(name) != "auto"):
@@ -190,39 +191,6 @@ def seconds_taken(path: Path) -> float | None:
     return None
 
 
-def describe_plan(plan: Plan, site: Site) -> str:
-    """What a sweep would do: every cell with its expected time and memory."""
-    status = look_at(plan, site)
-    rows = []
-    for name, cell in status.cells.items():
-        factor, _ = correction(cell.config.method.name, status.finished)
-        seconds = cell.seconds if cell.seconds is not None else cell.seconds_left(factor)
-        seeds = str(len(cell.config.seeds))
-        sign = "" if cell.seconds is not None else "~"
-        rows.append(
-            (name, cell.state, f"{cell.config.steps:,}", seeds, sign + duration(seconds), size(cell.need.memory))
-        )
-    states = {unseen.name: state_of_unseen(plan.out / unseen.name, unseen.config) for unseen in plan.unseen}
-    for name, config in plan.unseen:
-        rows.append((name, states[name], f"{config.steps:,}", str(len(config.seeds)), "", ""))
-    table = plain_table(("cell", "state", "steps", "seeds", "time", "memory"), rows)
-    modules = sorted({module for cell in plan.unseen for module in modules_of(cell.config)})
-    remark = f"\nWithout a time: cells that import {', '.join(modules)}; a dry run imports nothing." if modules else ""
-    n_done = status.count(DONE) + list(states.values()).count(DONE)
-    n_finished = len(status.finished)
-    basis = f"the speed of {counted(n_finished, 'finished cell')}" if n_finished else "rough figures of other machines"
-    where = "a GPU" if site.has_gpus else counted(site.cores, "core")
-    return (
-        f"{table}\n{counted(len(rows), 'cell')}, {n_done} done; {site.width} at a time, each with {where}; "
-        f"about {duration(status.seconds_left())} left (an estimate, from {basis}). Results: {plan.out}{remark}"
-    )
-
-
-def counted(number: int, what: str) -> str:
-    """1 cell, 2 cells."""
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
 class SweepProgress:
     """Keeps the status while cells run, and shows it."""
 
@@ -251,8 +219,13 @@ class SweepProgress:
         self._display.look(self._status)
 
 
-def conduct(plan: Plan, site: Site, display: Display, command: Sequence[str]) -> Status:
-    """Finish every cell. One that fails stops no other; after a signal all of them write checkpoints."""
+def conduct(
+    plan: Plan, site: Site, display: Display, command: Sequence[str], announce: Callable[[Status], None]
+) -> Status:
+    """Finish every cell. One that fails stops no other; after a signal all of them write checkpoints.
+
+    `announce` is told where the cells stand, unless all are done, once nothing keeps the others from being started.
+    """
     claim(plan.out)
     lock = RunLock(plan.out)
     lock.take()
@@ -271,7 +244,10 @@ def conduct(plan: Plan, site: Site, display: Display, command: Sequence[str]) ->
             for cell in plan.cells
             if status.cells[cell.name].state != DONE
         ]
-        with Interruption() as interruption:
+        # Cells are told to stop by this process alone, which is never busy for long and so needs no help to quit.
+        if cells:
+            announce(status)
+        with Interruption(lambda number: display.say(stopping(number)), ends_process=False) as interruption:
             site.launch(cells, SweepProgress(status, display, plan.record_episodes), interruption)
     finally:
         display.close()
@@ -285,16 +261,16 @@ def conduct(plan: Plan, site: Site, display: Display, command: Sequence[str]) ->
     return status
 
 
+def stopping(number: int) -> str:
+    """What a sweep does after a signal."""
+    again = "; Ctrl-C again to quit" if number == signal.SIGINT else ""
+    return f"the cells that run finish their chunks, then write checkpoints{again}"
+
+
 def claim(out: Path) -> None:
     """Make the results directory, where there is none."""
     for folder in reversed([folder for folder in (out, *out.parents) if not folder.exists()]):
         make_directory(folder, exclusively=False)
-
-
-def describe_end(status: Status) -> str:
-    """Every cell and how it ended."""
-    rows = [(name, *row_of(cell, status)[:3]) for name, cell in status.cells.items()]
-    return plain_table(("cell", "state", "steps", "time"), rows)
 
 
 def refuse_failures(status: Status) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from diaster.errors import LONGEST_NAME, shortened
+from diaster.errors import LONGEST_NAME, complain, shortened
 from diaster.sweep.status import BROKEN, DONE, FAILED, RUNNING, STATES, STOPPED, TO_COME, WAITING, CellStatus, Status
 from diaster.training.progress import duration
 
@@ -25,15 +25,21 @@ class Display(Protocol):
 
     def look(self, status: Status) -> None: ...
 
+    def say(self, sentence: str) -> None:
+        """At once, and from any thread."""
+
     def close(self) -> None: ...
 
 
 class Quiet:
-    """Says nothing."""
+    """Says nothing but what answers a signal."""
 
     def changed(self, name: str, status: Status) -> None: ...
 
     def look(self, status: Status) -> None: ...
+
+    def say(self, sentence: str) -> None:
+        complain(sentence)
 
     def close(self) -> None: ...
 
@@ -56,6 +62,10 @@ class EventLines:
 
     def look(self, status: Status) -> None: ...
 
+    def say(self, sentence: str) -> None:
+        with contextlib.suppress(OSError):
+            print(sentence, file=self._stream, flush=True)
+
     def close(self) -> None: ...
 
 
@@ -77,6 +87,10 @@ class LiveTable:
             with contextlib.suppress(OSError):  # a terminal that is gone ends no cell
                 self._console.print(line, style="red" if cell.state == FAILED else None, markup=False, highlight=False)
         self.look(status)
+
+    def say(self, sentence: str) -> None:
+        with contextlib.suppress(OSError):
+            self._console.print(sentence, style="bold", markup=False, highlight=False)
 
     def look(self, status: Status) -> None:
         from rich.console import Group

@@ -113,7 +113,7 @@ def _cell(point: Settings, settings: Settings, path: Path) -> Cell:
         raise DiasterError(f"{path} names no environment; give env a list under [axes], or a name under [settings].")
     name = cell_name(settings, point)
     try:
-        config = combine(None, settings, str(path))
+        config = combine(None, {"keep_checkpoint": 0, **settings}, str(path))  # there may be a thousand of them
         validate(config)
     except DiasterError as error:
         raise DiasterError(f"cell '{name}': {error}") from None
@@ -140,8 +140,8 @@ def cell_name(settings: Settings, point: Settings) -> str:
 
 
 def _short(axis: str) -> str:
-    """An axis in the name of a cell, without 'method.' and '.name'."""
-    return axis.removeprefix("method.").removesuffix(".name").replace("_", "-")
+    """An axis in the name of a cell, without 'method.', 'env_kwargs.' and '.name'."""
+    return axis.removeprefix("method.").removeprefix("env_kwargs.").removesuffix(".name").replace("_", "-")
 
 
 def _chosen(name: str, *settings: Settings) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from diaster.errors import DiasterError
 from diaster.learning.machine import host_memory
-from diaster.sweep.estimate import PROCESS_BYTES
+from diaster.training.estimate import PROCESS_BYTES
 
 MOST_MEMORY = 0.9  # of what is free when the sweep starts
 GPU_MEMORY = 0.9

@@ -5,23 +5,38 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 from diaster.config import RunConfig
 from diaster.errors import DiasterError
 from diaster.rundir.files import read_json, write_atomically
 from diaster.sweep.cell import At, Ended
-from diaster.sweep.estimate import Finished, Need, correction
+from diaster.training.estimate import Need
 
 STATUS = "sweep.json"
 MOST_BYTES = 16 << 20
 WAITING, BROKEN, RUNNING, DONE, FAILED, STOPPED = "waiting", "broken", "running", "done", "failed", "stopped"
 STATES = (DONE, RUNNING, FAILED, STOPPED, BROKEN, WAITING)
 TO_COME = (RUNNING, BROKEN, WAITING)
-SECONDS_TO_KNOW_ITS_SPEED = 20.0
+
+
+class Finished(NamedTuple):
+    """A cell that is done: what it was expected to take, and what it took."""
+
+    method: str
+    expected: float
+    taken: float
+
+
+def correction(method: str, finished: Iterable[Finished]) -> tuple[float, int]:
+    """What to multiply expectations by, and how many finished cells say so: those of the method, else all."""
+    found = [cell for cell in finished if cell.expected > 0 and cell.taken > 0]
+    same = [cell for cell in found if cell.method == method] or found
+    return (median(cell.taken / cell.expected for cell in same), len(same)) if same else (1.0, 0)
 
 
 @dataclass
@@ -37,25 +52,26 @@ class CellStatus:
     recorded: int = 0  # rollouts that were asked for and are there
     starts: int = 0  # in this sweep; on a cluster a cell may be started again
     from_step: int | None = None  # where the last start began
-    _first: tuple[float, int] | None = field(default=None, repr=False)  # when it first told its step, and which
+    _begun: float | None = field(default=None, repr=False)  # when it told where it begins
+    _outlook: tuple[float, float] | None = field(default=None, repr=False)  # when it told how long it takes, and that
 
     def note(self, at: At) -> None:
         """The cell tells how far it is."""
-        self.step = at.step
+        now, self.step = time.monotonic(), at.step
         if at.is_start:
-            self.from_step = at.step
-        if at.is_start or self._first is None:
-            self._first = time.monotonic(), at.step
+            self.from_step, self._begun, self._outlook = at.step, now, None
+        if at.seconds_left is not None:
+            self._outlook = now, at.seconds_left
 
     def seconds_left(self, factor: float) -> float:
-        """From its own speed if that is known, else what it is expected to take."""
-        expected = self.need.seconds * factor * (1.0 - self.step / self.config.steps)
-        if self.state != RUNNING or self._first is None:
-            return expected
-        elapsed, steps = time.monotonic() - self._first[0], self.step - self._first[1]
-        if elapsed < SECONDS_TO_KNOW_ITS_SPEED or steps <= 0:
-            return max(0.0, expected - elapsed)
-        return (self.config.steps - self.step) * elapsed / steps
+        """As it says itself, once it learns; else what it is expected to take."""
+        if self.state != RUNNING or self._begun is None:
+            return self.need.seconds * factor * (1.0 - self.step / self.config.steps)
+        if self._outlook is not None:
+            told, seconds = self._outlook
+            return max(0.0, seconds - (time.monotonic() - told))
+        share = 1.0 - (self.from_step or 0) / self.config.steps
+        return max(0.0, self.need.seconds * factor * share - (time.monotonic() - self._begun))
 
 
 class Status:

@@ -18,18 +18,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from diaster.agents import make_agent
-from diaster.config import DiasterConfig, RunConfig
+from diaster.config import DiasterConfig, RunConfig, updates_due, validate
 from diaster.decomposers import make_decomposer
-from diaster.envs.making import find_horizon, import_modules
+from diaster.envs.creating import find_horizon
+from diaster.envs.source import source_of
 from diaster.learning.learner import Learner
 from diaster.learning.machine import find_devices, peak_memory, use_compilation_cache
 from diaster.nn.gru import gru_scan_two_ways
 from diaster.nn.nets import GRU, gru_init
 from diaster.training.progress import Progress, Silent, duration
 from diaster.training.resolve import resolve
-from diaster.training.schedule import updates_due
 from diaster.training.train import run_training
-from diaster.types import EnvSpec, Episode
+from diaster.types import EnvSpec, Episode, Feedback, Spans
 
 LOOP_SECONDS = 25.0
 LEAST_LOOP = 2000  # steps per seed
@@ -57,8 +57,9 @@ class Parts(NamedTuple):
 
 def bench(config: RunConfig, length: int, loop_seconds: float = LOOP_SECONDS) -> list[Row]:
     """The table of this machine, with updates timed on episodes of `length` steps; 0 seconds leave the loop out."""
-    import_modules(config.imports)
-    config, spec = resolve(dataclasses.replace(config, horizon=max(length, find_horizon(config.env, config.horizon))))
+    validate(config)
+    horizon = find_horizon(source_of(config), config.horizon)
+    config, spec = resolve(dataclasses.replace(config, horizon=max(length, horizon)))
     device = find_devices(config.device, 1)[0]
     use_compilation_cache()
     n_seeds = len(config.seeds)
@@ -85,12 +86,13 @@ def bench(config: RunConfig, length: int, loop_seconds: float = LOOP_SECONDS) ->
 def time_parts(config: RunConfig, spec: EnvSpec, device: jax.Device, length: int, repeat: int = 4) -> Parts:
     """Time the updates of a chunk."""
     n_seeds, n_episodes = len(config.seeds), max(2, min(100, 40_000 // length))
-    make = make_decomposer(config.method, spec.horizon)
+    feedback = config.feedback
+    make = make_decomposer(config.method, spec.horizon, feedback.longest_span(spec.horizon), spec.image is not None)
     capacity, batch = (n_episodes + 1) * (length + 1), config.agent.batch_size
-    learner = Learner(make, make_agent(config.agent, spec), spec, config.seeds, capacity, batch, device)
+    learner = Learner(make, make_agent(config.agent, spec), spec, config.seeds, capacity, batch, device, feedback)
     random = np.random.default_rng(0)
     for _ in range(n_episodes):
-        learner.store_episodes([[random_episode(random, length, spec)] for _ in range(n_seeds)])
+        learner.store_episodes([[random_episode(random, length, spec, feedback)] for _ in range(n_seeds)])
     ready = np.ones(n_seeds, bool)
     n_agent = max(1, updates_due(config.agent, config.chunk_steps))
     n_decomposer = updates_due(config.method, config.chunk_steps)
@@ -111,11 +113,16 @@ def time_parts(config: RunConfig, spec: EnvSpec, device: jax.Device, length: int
     )
 
 
-def random_episode(random: np.random.Generator, length: int, spec: EnvSpec) -> Episode:
-    """An episode of no meaning."""
+def random_episode(random: np.random.Generator, length: int, spec: EnvSpec, feedback: Feedback) -> Episode:
+    """An episode of no meaning; where an environment marks spans, it is one."""
     obs = random.standard_normal((length + 1, spec.obs_dim)).astype(np.float32)
     action = random.uniform(-1, 1, (length, spec.action_dim)).astype(np.float32)
-    return Episode(obs, action, float(random.standard_normal()), terminated=bool(random.integers(2)))
+    known = np.zeros(length, np.float32) if feedback.has_known else None
+    end = np.append(np.arange(0, length, feedback.longest_span(length))[1:], length)
+    numbers = random.standard_normal(len(end))
+    spans = Spans(end, numbers) if feedback.has_spans else None
+    terminated = bool(random.integers(2))
+    return Episode(obs, action, float(numbers.sum()), terminated, np.zeros(length, np.float32), spans, known)
 
 
 def least_seconds(call: Callable[[], Any], repeat: int) -> float:

@@ -17,21 +17,27 @@ from numpy.typing import NDArray
 
 from diaster.actors.evaluators import Evaluators
 from diaster.analysis.diagnostics import diagnose, has_step_rewards, return_statistics
-from diaster.config import RunConfig
+from diaster.config import RunConfig, updates_due
 from diaster.errors import DiasterError
 from diaster.learning.policies import SentPolicies
 from diaster.learning.reward_model import RewardModel, Rewards
 from diaster.nn.trees import leaf_names
-from diaster.rundir.checkpoint import CheckpointWriter
 from diaster.rundir.results import ResultRow
 from diaster.rundir.writer import RunWriter
-from diaster.training.board import Board
+from diaster.training.best import BestPolicies
+from diaster.training.checkpoints import Checkpoints
 from diaster.training.held_out import HeldOut
-from diaster.training.progress import Reporter
+from diaster.training.progress import mean, score
+from diaster.training.schedule import warmup
+from diaster.training.stopping import Evaluation, Stopping
+from diaster.training.tally import LEARNS_FROM
+from diaster.training.watching import Watchers
 from diaster.types import EvaluationEpisode
 
 POOR_FIT = 0.3  # below this R² late in a run, the step reward explains little of the returns
 LATE = 0.5
+FEW_UPDATES = 1000  # of a decomposer, 4000 steps with the default; fewer tell nothing of a method
+GUESSED = 0.5  # how much the members of an ensemble differ, relative to the size of their mean; more is guesswork
 MUCH_CLIPPED = 0.02  # of the critics' targets; below it, what is cut off changes little
 CLIPPED_IN_A_ROW = 3
 
@@ -90,20 +96,23 @@ class Evaluations:
         evaluators: Evaluators,
         rewards: RewardModel,
         writer: RunWriter,
-        reporter: Reporter,
-        checkpoints: CheckpointWriter | None,
-        board: Board | None,
+        watchers: Watchers,
+        checkpoints: Checkpoints,
     ) -> None:
         self._config, self._evaluators, self._rewards = config, evaluators, rewards
-        self._writer, self._reporter, self._checkpoints, self._board = writer, reporter, checkpoints, board
+        self._writer, self._watchers, self._checkpoints = writer, watchers, checkpoints
+        self._reporter = watchers.reporter
         self.held_out = HeldOut(config.evaluation.held_out, config.evaluation.episodes)
         self._running: Evaluated | None = None
         self._recorder = ThreadPoolExecutor(max_workers=1)
         self._recording: Future[tuple[list[ResultRow], DiasterError | None]] | None = None
         self.count = 0  # that have ended
-        self.warned = False
+        self.warned = self._is_guessing_told = False
         self._clipped = ClippedTargets()
         self.last_rows: Sequence[ResultRow] = []
+        self.best = BestPolicies()
+        self._is_best_written = False
+        self.stopping = Stopping(config.evaluation)
 
     def start(self, facts: TrainingFacts, policies: SentPolicies, decomposers: Any) -> None:
         """Evaluate these. Waits for the evaluation before, and for the learning that the policies come from."""
@@ -111,6 +120,12 @@ class Evaluations:
         self._evaluators.start(policies.of_seeds, self.count, self._config.evaluation.episodes)
         self._running = Evaluated(facts, policies, decomposers)
         send_to_host([leaf for _, leaf in leaf_names(decomposers, self._rewards.saved)])
+
+    @property
+    def can_end_the_run(self) -> bool:
+        """Whether anything watches them that may end it."""
+        settings = self._config.evaluation
+        return settings.stop_at != "never" or settings.stop_after > 0 or self._watchers.callback is not None
 
     def advance(self) -> None:
         """Do what takes no waiting: take in episodes that are there, report rows that are written."""
@@ -129,9 +144,9 @@ class Evaluations:
         if running is None or not (wait or self._evaluators.is_done()):
             return
         self._running = None
+        self._reporter.doing("evaluating")
         finished = self._evaluators.finish()
-        if self._checkpoints is not None:
-            self._checkpoints.add_evaluation(self.count, finished)
+        self._checkpoints.add_evaluation(self.count, finished)
         self._report_lost_episodes(running.facts.step, finished)
         kept = self.held_out.add(self.count, finished)
         self.count += 1
@@ -145,22 +160,24 @@ class Evaluations:
         (rows, failure), self._recording = self._recording.result(), None
         self.last_rows = rows
         self._warn_of_unwritten(failure)
-        self._reporter.evaluated(rows)
+        self._watchers.evaluated(rows)
         self._warn_of_poor_fit(rows)
+        self._warn_of_guesses(rows)
         self._warn_of_clipped_targets(rows)
-        if self._board is not None:
-            try:
-                self._board.add(rows)
-            except DiasterError as error:
-                self._reporter.warn(f"TensorBoard's files have to wait for the next evaluation: {error}")
+        self.stopping.add(rows)
+        if self._watchers.callback is not None:
+            run, step = self._writer.path, int(rows[0]["step"])
+            self.stopping.ask(self._watchers.callback, Evaluation(run, step, self._config.steps, tuple(rows)))
 
     def _record(self, received: Received) -> tuple[list[ResultRow], DiasterError | None]:
         """Judge and write an evaluation: its rows, and why they could not be written if so."""
         rows, of = self._rows(received), received.of
         policy = {name: np.ascontiguousarray(leaf) for name, leaf in leaf_names(of.policies.tree)}
         saved = leaf_names(of.decomposers, self._rewards.saved)
+        is_new = self.best.add(rows, policy) or not self._is_best_written
+        best, self._is_best_written = (self.best.policy if is_new else None), True
         try:
-            self._writer.record(rows, policy, {name: np.ascontiguousarray(leaf) for name, leaf in saved})
+            self._writer.record(rows, policy, {name: np.ascontiguousarray(leaf) for name, leaf in saved}, best)
         except DiasterError as error:
             return rows, error
         return rows, None
@@ -172,16 +189,20 @@ class Evaluations:
         warned: bool,
         kept: Mapping[int, Sequence[Sequence[EvaluationEpisode]]],
         rows: Sequence[ResultRow],
+        best: Mapping[str, NDArray[Any]],
     ) -> None:
         """Go on where a checkpoint was written; `kept` are the episodes of every seed, by the evaluation's number.
 
-        `rows` are those of all evaluations so far.
+        `rows` are those of all evaluations so far, and `best` what is kept of the best policies.
         """
         n_seeds = len(self._config.seeds)
         self.count, self.warned, self.last_rows = count, warned, rows[-n_seeds:]
         self._clipped = ClippedTargets()
         for first in range(0, len(rows), n_seeds):
             self._clipped.add(rows[first : first + n_seeds])  # what was to be told of them has been
+            self._is_guessing_told |= guesses(rows[first : first + n_seeds], self._config) is not None
+            self.stopping.add(rows[first : first + n_seeds])
+        self.best.restore(best)
         self.held_out.restore(stride, kept)
 
     def close(self) -> None:
@@ -226,17 +247,16 @@ class Evaluations:
             self._reporter.warn(f"results could not be written, {then}: {failure}")
 
     def _warn_of_poor_fit(self, rows: Sequence[ResultRow]) -> None:
-        step = rows[0]["step"]
-        fits = [row["fit_r2"] for row in rows if row["fit_r2"] == row["fit_r2"]]
-        is_late = step >= LATE * self._config.steps
-        is_fitted = self._config.method.updates > 0
-        if fits and is_fitted and is_late and np.mean(fits) < POOR_FIT and not self.warned:
+        sentence = None if self.warned else poor_fit(rows, self._config)
+        if sentence is not None:
             self.warned = True
-            self._reporter.warn(
-                f"at step {step} the step rewards explain little of the returns (fit_r2 {np.mean(fits):.2f}); "
-                "the policy may be following noise. Where episodes are few, fewer decomposer updates "
-                "(--method.updates) keep it from remembering them; where they are many, more may help."
-            )
+            self._reporter.warn(sentence)
+
+    def _warn_of_guesses(self, rows: Sequence[ResultRow]) -> None:
+        sentence = None if self._is_guessing_told else guesses(rows, self._config)
+        if sentence is not None:
+            self._is_guessing_told = True
+            self._reporter.warn(sentence)
 
     def _warn_of_clipped_targets(self, rows: Sequence[ResultRow]) -> None:
         share = self._clipped.add(rows)
@@ -245,6 +265,39 @@ class Evaluations:
                 f"at step {rows[0]['step']} {100.0 * share:.1f} % of the critics' targets lie beyond their range of "
                 "values; raise --agent.value-limit or --agent.reward-scale."
             )
+
+
+def poor_fit(rows: Sequence[ResultRow], config: RunConfig) -> str | None:
+    """What to say of an evaluation late in a run whose decomposition is poor, if it is."""
+    step, fit = int(rows[0]["step"]), mean([row for row in rows if row["episodes"] >= LEARNS_FROM], "fit_r2")
+    is_late = step >= max(LATE * config.steps, warmup(config))
+    if not (fit < POOR_FIT and is_late and config.method.updates > 0):
+        return None
+    n_updates, most = updates_due(config.method, step), getattr(config.method, "updates_per_episode", 0)
+    if most:
+        n_updates = min(n_updates, most * int(max(row["episodes"] for row in rows)))
+    what_helps = (
+        "Where episodes are few, fewer decomposer updates (--method.updates) keep it from remembering them; where they "
+        "are many, more may help."
+        if n_updates >= FEW_UPDATES
+        else f"It has had {n_updates:,} updates; give it more --steps."
+    )
+    return (
+        f"at step {step} the step rewards explain little of the returns (fit_r2 {score(fit)}); the policy may be "
+        f"following noise. {what_helps}"
+    )
+
+
+def guesses(rows: Sequence[ResultRow], config: RunConfig) -> str | None:
+    """What to say of an evaluation late in a run where the members of an ensemble do not agree, if so."""
+    step, found = int(rows[0]["step"]), mean([row for row in rows if "disagreement" in row], "disagreement")
+    if not (found > GUESSED and step >= max(LATE * config.steps, warmup(config))):
+        return None
+    return (
+        f"at step {step} the ensemble's members differ by {100.0 * found:.0f} % of the size of their mean reward: "
+        "returns have not told them what single steps are worth. --method.careful 1 keeps the policy from what they "
+        "guess; more episodes, or --method.base linear, leave less to guess."
+    )
 
 
 def send_to_host(arrays: Sequence[Any]) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import math
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, TextIO
 
-from diaster.config import RunConfig
-from diaster.errors import complain, shortened
+from diaster.config import RunConfig, task_name
+from diaster.errors import LONGEST_SHOWN, complain, shortened
 from diaster.rundir.results import ResultRow
 from diaster.types import EnvSpec
 
 DAY = 24 * 60 * 60
+NAN = float("nan")
+NOTHING_TO_DECOMPOSE = "every return the same: nothing to decompose"
 
 
 class Progress(NamedTuple):
@@ -23,10 +25,19 @@ class Progress(NamedTuple):
     step: int
     training_return: float
     fit_r2: float
+    speed: float = NAN
+    """Steps per second of all seeds while they learn; NaN before that can be told."""
+    seconds_left: float = NAN
+    only_return: float = NAN
+    """What every episode so far has returned, if that is one number."""
 
 
 class Reporter(Protocol):
-    """Called by training; `close` is called whatever happens."""
+    """Called by training, but for `answer` by one thread; `close` is called whatever happens.
+
+    `warn` is always to be seen, `note` where progress is shown. `doing` says what the run does until it next advances,
+    and `answer` answers a signal, from any thread.
+    """
 
     def start(self, config: RunConfig, spec: EnvSpec, step: int = 0) -> None: ...
 
@@ -36,11 +47,17 @@ class Reporter(Protocol):
 
     def warn(self, sentence: str) -> None: ...
 
+    def note(self, sentence: str) -> None: ...
+
+    def doing(self, what: str) -> None: ...
+
+    def answer(self, sentence: str) -> None: ...
+
     def close(self) -> None: ...
 
 
 class Silent:
-    """Says nothing but warnings."""
+    """Says nothing but warnings, and answers signals."""
 
     def start(self, config: RunConfig, spec: EnvSpec, step: int = 0) -> None: ...
 
@@ -50,6 +67,13 @@ class Silent:
 
     def warn(self, sentence: str) -> None:
         complain(f"warning: {sentence}")
+
+    def note(self, sentence: str) -> None: ...
+
+    def doing(self, what: str) -> None: ...
+
+    def answer(self, sentence: str) -> None:
+        complain(sentence)
 
     def close(self) -> None: ...
 
@@ -88,129 +112,126 @@ class Unfailing:
         with _unfailing():
             self._reporter.warn(sentence)
 
+    def note(self, sentence: str) -> None:
+        with _unfailing():
+            self._reporter.note(sentence)
+
+    def doing(self, what: str) -> None:
+        with _unfailing():
+            self._reporter.doing(what)
+
+    def answer(self, sentence: str) -> None:
+        with _unfailing():
+            self._reporter.answer(sentence)
+
     def close(self) -> None:
         with _unfailing():
             self._reporter.close()
 
 
 class Lines(Silent):
-    """A line per evaluation."""
+    """A line per evaluation, and one for each kind of work that the run does for the first time."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._clock = Clock(0)
-        self._outlook: Outlook | None = None
+        self._progress = Progress(0, NAN, NAN)
+        self._done: set[str] = set()
 
     def start(self, config: RunConfig, spec: EnvSpec, step: int = 0) -> None:
-        self._clock = Clock(config.steps * len(config.seeds), step * len(config.seeds))
-        self._seeds = len(config.seeds)
-        self._outlook = Outlook(config, step)
         self._say(headline(config, spec))
 
     def advance(self, progress: Progress) -> None:
-        self._clock.tick(progress.step * self._seeds)
-        if self._outlook is not None and (outlook := self._outlook.after(progress.step)):
-            self._say(outlook)
+        self._progress = progress
 
     def evaluated(self, rows: Sequence[ResultRow]) -> None:
-        self._say(f"{evaluation_line(rows)}  {self._clock.text()}")
+        line = evaluation_line(rows, self._progress.only_return)
+        self._say(f"{line}  {pace(self._progress)}".rstrip())
 
     def warn(self, sentence: str) -> None:
         self._say(f"warning: {sentence}")
+
+    def note(self, sentence: str) -> None:
+        self._say(sentence)
+
+    def doing(self, what: str) -> None:
+        if what not in self._done:
+            self._done.add(what)
+            self._say(what)
+
+    def answer(self, sentence: str) -> None:
+        self._say(sentence)
 
     def _say(self, text: str) -> None:
         print(text, file=self._stream, flush=True)
 
 
 class Bar(Silent):
-    """A live bar with return, fit, speed and time left, and a line per evaluation above it."""
+    """A live bar with time left, speed, return and fit, or what the run does; and a line per evaluation above it."""
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+        from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as RichProgress
+        from rich.table import Column
 
+        # A terminal may be narrow: the name gives way first, then the end of the state.
+        name = Column(overflow="ellipsis", max_width=LONGEST_SHOWN)
         self._bar = RichProgress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", table_column=name),
             BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[state]}"),
+            TextColumn("{task.completed:,}/{task.total:,}"),
+            TextColumn("{task.fields[state]}", markup=False),
             console=Console(stderr=True),
             transient=True,
         )
-        self._clock = Clock(0)
-        self._outlook: Outlook | None = None
+        self._progress = Progress(0, NAN, NAN)
 
     def start(self, config: RunConfig, spec: EnvSpec, step: int = 0) -> None:
-        self._clock = Clock(config.steps * len(config.seeds), step * len(config.seeds))
-        self._seeds = len(config.seeds)
-        self._outlook = Outlook(config, step)
-        self._bar.console.print(headline(config, spec), highlight=False)
-        self._task = self._bar.add_task(shortened(config.env), total=config.steps, completed=step, state="")
+        self.note(headline(config, spec))
+        warm = config.warmup_steps
+        self._warmup = warm if isinstance(warm, int) else 0
+        name = shortened(task_name(config))
+        self._task = self._bar.add_task(name, total=config.steps, completed=step, state="starting")
         self._bar.start()
 
     def advance(self, progress: Progress) -> None:
-        self._clock.tick(progress.step * self._seeds)
-        state = f"return {number(progress.training_return)}  fit {short(progress.fit_r2)}  {self._clock.text()}"
+        self._progress = progress
+        when = pace(progress) or ("random actions first" if progress.step < self._warmup else "")
+        state = f"{when}  return {outcome(progress.training_return)}  fit {score(progress.fit_r2)}".lstrip()
         self._bar.update(self._task, completed=progress.step, state=state)
-        if self._outlook is not None and (outlook := self._outlook.after(progress.step)):
-            self._bar.console.print(outlook, highlight=False)
 
     def evaluated(self, rows: Sequence[ResultRow]) -> None:
-        self._bar.console.print(evaluation_line(rows), highlight=False)
+        self.note(evaluation_line(rows, self._progress.only_return))
 
     def warn(self, sentence: str) -> None:
         self._bar.console.print(f"warning: {sentence}", highlight=False, markup=False, style="yellow")
+
+    def note(self, sentence: str) -> None:
+        self._bar.console.print(sentence, highlight=False, markup=False)
+
+    def doing(self, what: str) -> None:
+        self._bar.update(self._task, state=what)
+
+    def answer(self, sentence: str) -> None:
+        self._bar.console.print(sentence, highlight=False, markup=False, style="bold")
 
     def close(self) -> None:
         self._bar.stop()
 
 
-class Outlook:
-    """How long the run will take, said once: when the first chunk has been learnt that did not wait for compilation."""
-
-    def __init__(self, config: RunConfig, step: int) -> None:
-        self._config, self._first = config, step
-        self._last: tuple[float, int] | None = None
-        self._is_said = False
-
-    def after(self, step: int) -> str | None:
-        """A sentence after the first chunk that can tell; nothing after others."""
-        warmup = self._config.warmup_steps
-        learns = isinstance(warmup, int) and step >= warmup and step > self._first
-        if self._is_said or not learns:
-            return None
-        now = time.perf_counter()
-        if self._last is None:
-            self._last = now, step
-            return None
-        self._is_said = True
-        seconds, steps = now - self._last[0], step - self._last[1]
-        left = (self._config.steps - step) * seconds / max(steps, 1)
-        speed = len(self._config.seeds) * steps / max(seconds, 1e-9)
-        return f"about {duration(left)} to go at {speed:,.0f} steps/s, by the first chunk; evaluations may add to it"
+def pace(progress: Progress) -> str:
+    """Time left and speed, once they are known."""
+    if math.isnan(progress.seconds_left):
+        return ""
+    return f"{duration(progress.seconds_left)} left  {progress.speed:,.0f} steps/s"
 
 
-class Clock:
-    """Speed over the last half minute or so, and the time that is left."""
-
-    def __init__(self, total: int, done: int = 0) -> None:
-        self._total, self._done = total, done
-        self._marks = [(time.perf_counter(), done)]
-
-    def tick(self, done: int) -> None:
-        self._done = done
-        now = time.perf_counter()
-        self._marks.append((now, done))
-        while len(self._marks) > 2 and now - self._marks[1][0] > 30.0:
-            self._marks.pop(0)
-
-    def text(self) -> str:
-        (first, steps), (last, now) = self._marks[0], self._marks[-1]
-        speed = (now - steps) / max(last - first, 1e-9)
-        if speed <= 0:
-            return ""
-        return f"{speed:,.0f} steps/s  {duration((self._total - self._done) / speed)} left"
+def outlook(progress: Progress) -> str:
+    """How long the run will take, by what it has measured."""
+    return (
+        f"about {duration(progress.seconds_left)} to go at {progress.speed:,.0f} steps/s, by the first chunks of "
+        "learning; evaluations come on top"
+    )
 
 
 def duration(seconds: float) -> str:
@@ -223,10 +244,19 @@ def duration(seconds: float) -> str:
 
 
 def make_reporter() -> Reporter:
-    """A bar on a terminal, lines elsewhere; both on standard error."""
+    """A bar on a terminal and in a notebook, lines elsewhere; on standard error, in a notebook in the cell's output."""
+    if is_notebook():
+        # Without ipywidgets a notebook has nothing that could move.
+        return Bar() if importlib.util.find_spec("ipywidgets") is not None else Lines(sys.stdout)
     if sys.stderr is None:  # it was closed before we began
         return Silent()
     return Bar() if sys.stderr.isatty() else Lines(sys.stderr)
+
+
+def is_notebook() -> bool:
+    """Whether this runs in a cell of a notebook: IPython is there then, with a kernel behind its shell."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 def headline(config: RunConfig, spec: EnvSpec) -> str:
@@ -234,18 +264,33 @@ def headline(config: RunConfig, spec: EnvSpec) -> str:
     seeds = ", ".join(map(str, config.seeds))
     many = "s" * (len(config.seeds) > 1)
     return (
-        f"{shortened(config.env)}: {config.method.name} ({config.preset}) + {config.agent.name}, seed{many} {seeds}, "
-        f"{config.steps:,} steps each; {spec.obs_dim} observations, {spec.action_dim} actions, horizon {spec.horizon}"
+        f"{shortened(task_name(config))}: {config.method.name} ({config.preset}) + {config.agent.name}, "
+        f"seed{many} {seeds}, {config.steps:,} steps each; "
+        f"{_seen(spec)}, {_counted(spec.action_dim, 'action')}, horizon {spec.horizon}"
     )
 
 
-def evaluation_line(rows: Sequence[ResultRow]) -> str:
-    """One evaluation, all seeds together."""
-    return (
-        f"step {rows[0]['step']:>9,}  return {number(mean(rows, 'return_mean')):>9}"
-        f"  length {number(mean(rows, 'length_mean'), 0):>5}  fit {short(mean(rows, 'fit_r2')):>5}"
-        f"  corr. {short(mean(rows, 'reward_correlation')):>5}"
+def _seen(spec: EnvSpec) -> str:
+    """What the environment shows at each step."""
+    if spec.image is None:
+        return _counted(spec.obs_dim, "observation")
+    return f"images of {spec.image.side} × {spec.image.side} × {spec.image.channels}"
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+def evaluation_line(rows: Sequence[ResultRow], only_return: float = NAN) -> str:
+    """One evaluation, all seeds together; `only_return` is what every episode so far has returned, if it is one."""
+    line = (
+        f"step {rows[0]['step']:>9,}  return {outcome(mean(rows, 'return_mean')):>9}"
+        f"  length {number(mean(rows, 'length_mean'), 0):>5}"
     )
+    if not math.isnan(only_return):
+        return f"{line}  {NOTHING_TO_DECOMPOSE}"
+    fit, correlation = mean(rows, "fit_r2"), mean(rows, "reward_correlation")
+    return f"{line}  fit {score(fit):>5}  corr. {number(correlation, 2):>5}"
 
 
 def mean(rows: Sequence[ResultRow], name: str) -> float:
@@ -254,9 +299,14 @@ def mean(rows: Sequence[ResultRow], name: str) -> float:
     return sum(known) / len(known) if known else float("nan")
 
 
-def short(value: float) -> str:
-    """A score that is at most 1; how far below -9 it lies tells nothing more."""
-    return "<-9" if value < -9.0 else number(value, 2)
+def score(value: float) -> str:
+    """An R²; how far it lies below -1 tells no more than that it does."""
+    return "<-1" if value < -1.0 else number(value, 2)
+
+
+def outcome(value: float) -> str:
+    """A return: tasks differ in its size, and one below 10 needs more digits than one does of thousands."""
+    return number(value, 3 if 0.0 < abs(value) < 10.0 else 1)
 
 
 def number(value: float, digits: int = 1) -> str:

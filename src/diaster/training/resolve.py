@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 from diaster.agents import check_pair
-from diaster.config import PAPER_TASKS, DiasterConfig, RunConfig, XqcConfig, validate
+from diaster.config import PAPER_TASKS, RunConfig, XqcConfig, check_longest, validate
 from diaster.envs.isolation import describe
-from diaster.envs.making import find_horizon, import_modules
+from diaster.envs.source import Creator, source_of
 from diaster.errors import DiasterError
 from diaster.types import EnvSpec
 
 
-def resolve(config: RunConfig) -> tuple[RunConfig, EnvSpec]:
-    """Turn every 'auto' that can be known now into a number, and refuse what cannot be run."""
+def resolve(config: RunConfig, given: Creator | None = None) -> tuple[RunConfig, EnvSpec]:
+    """Turn every 'auto' that can be known now into a number, and refuse what cannot be run.
+
+    `given` makes the environments where the settings cannot say what does.
+    """
     validate(config)
-    import_modules(config.imports)
-    horizon = find_horizon(config.env, config.horizon)
-    spec, _ = describe(config.env, horizon, config.imports, config.isolate_envs, config.step_seconds)
+    # Before an environment is made: one may change the working directory.
+    from_run = str(Path(config.from_run).absolute()) if config.from_run else ""
+    spec, _ = describe(source_of(config, given), config.horizon, config.isolate_envs, config.step_seconds)
+    horizon = spec.horizon
+    if spec.lanes:
+        config = _with_lanes(config, spec)
     agent, warmup_steps = config.agent, _warmup_steps(config, horizon)
     if isinstance(agent, XqcConfig) and agent.annealing_updates == "auto":
         n_updates = max(config.steps - warmup_steps, 0) * agent.updates // agent.every  # the warm-up has none
         agent = dataclasses.replace(agent, annealing_updates=n_updates)
-    resolved = dataclasses.replace(config, horizon=horizon, warmup_steps=warmup_steps, agent=agent)
+    resolved = dataclasses.replace(config, horizon=horizon, warmup_steps=warmup_steps, from_run=from_run, agent=agent)
     validate(resolved)
     check_pair(config.agent.name, spec)
-    if isinstance(config.method, DiasterConfig):
-        _check_horizon(config.method, horizon)
+    longest = config.feedback.longest_span(horizon)
+    check_longest(config.method, longest, "the horizon" if longest == horizon else "feedback_every")
     needed = 2 * (config.envs * horizon + 2 * config.chunk_steps)
     if config.replay.capacity < needed:
         shared = f" in {config.envs} environments" if config.envs > 1 else ""
@@ -37,6 +44,21 @@ def resolve(config: RunConfig) -> tuple[RunConfig, EnvSpec]:
     return resolved, spec
 
 
+def _with_lanes(config: RunConfig, spec: EnvSpec) -> RunConfig:
+    """Of a vector the environments of a seed are its lanes."""
+    if config.envs not in (1, spec.lanes):
+        raise DiasterError(
+            f"envs={config.envs} were asked for, and what makes '{spec.id}' gives vectors of {spec.lanes}; leave envs "
+            "out, or let it give as many."
+        )
+    if config.isolate_envs:
+        raise DiasterError(
+            f"isolate_envs steps each environment in a process of its own, and '{spec.id}' is a vector; leave it out, "
+            "and use gymnasium.vector.AsyncVectorEnv for processes."
+        )
+    return dataclasses.replace(config, envs=spec.lanes)
+
+
 def _warmup_steps(config: RunConfig, horizon: int) -> int:
     if config.warmup_steps != "auto":
         return config.warmup_steps
@@ -45,13 +67,3 @@ def _warmup_steps(config: RunConfig, horizon: int) -> int:
     if config.envs > 1:  # then episodes that last as long as they may have all ended
         steps = max(steps, min(config.envs * horizon, config.steps // 2))
     return steps
-
-
-def _check_horizon(settings: DiasterConfig, horizon: int) -> None:
-    cuts, budget = settings.n_cuts, settings.batch_steps
-    if isinstance(cuts, int) and cuts > max(1, horizon - 1):
-        raise DiasterError(f"method.n_cuts={cuts} exceeds the horizon {horizon}; at most {horizon - 1} cuts exist.")
-    if settings.segments == "all" and 0 < budget < horizon:
-        raise DiasterError(
-            f"method.batch_steps={budget} cannot hold an episode of the horizon {horizon}; give at least that many."
-        )

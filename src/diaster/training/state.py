@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diaster.actors.collector import CollectorState
-from diaster.config import RunConfig
+from diaster.config import RunConfig, updates_due
 from diaster.config.limits import MOST
 from diaster.errors import DiasterError
-from diaster.learning.snapshot import LearnerSnapshot
+from diaster.learning.snapshot import LABELS, LearnerSnapshot
 from diaster.rundir.checkpoint import Checkpoint
 from diaster.rundir.files import Form, check_tensors, damaged
 from diaster.rundir.results import COLUMNS, ResultRow
-from diaster.training.schedule import n_chunks, updates_due
-from diaster.types import EnvSpec, Episode
+from diaster.training.schedule import Chunk, chunks, n_chunks
+from diaster.types import EnvSpec, Episode, Feedback
 
 COLLECTOR_COUNTS, COLLECTOR_ARRAYS = CollectorState._fields[:3], CollectorState._fields[3:]
 MOST_DIVERGENCES = 2**31 - 1  # the learner counts in 32 bits
@@ -33,6 +34,8 @@ class RunFacts(NamedTuple):
     """The chunk that was stored last; it has not been learnt from."""
     seconds: float
     episodes: list[int]
+    numbers: list[int]
+    """Of feedback: for an episode, or for a span each."""
     collectors: list[list[int]]
     faults: list[int]
     divergences: list[int]
@@ -42,6 +45,8 @@ class RunFacts(NamedTuple):
     n_metrics: int
     rows: list[ResultRow]
     decomposer_updates: int
+    made_updates: list[int]
+    """Of the decomposer of each seed."""
     agent_updates: int
     label_age: int
     warned: bool
@@ -55,14 +60,19 @@ class RunState(NamedTuple):
     learner: LearnerSnapshot
     metrics: list[dict[str, Any]]
     collectors: list[CollectorState]
+    best: dict[str, NDArray[Any]]
 
 
 def packed_arrays(
-    learner: LearnerSnapshot, metrics: Sequence[Mapping[str, Any]], collectors: Sequence[CollectorState]
+    learner: LearnerSnapshot,
+    metrics: Sequence[Mapping[str, Any]],
+    collectors: Sequence[CollectorState],
+    best: Mapping[str, NDArray[Any]],
 ) -> dict[str, NDArray[Any]]:
     """The arrays of a checkpoint, by name."""
     return {
         **learner.arrays,
+        **best,
         **{f"good.{name}": array for name, array in learner.good.items()},
         **{f"metrics.{n}.{name}": np.array(v) for n, entry in enumerate(metrics) for name, v in entry.items()},
         **{
@@ -79,16 +89,20 @@ def unpack_state(
     spec: EnvSpec,
     expected: Mapping[str, Form],
     good: Sequence[str],
+    best: Mapping[str, Form],
     run: Path,
     directory: Path,
 ) -> RunState:
     """A run's state from a checkpoint that was read; what does not fit its settings is damage.
 
-    `expected` are the learner's arrays, and `good` the names of those that a rollback returns to.
+    `expected` are the learner's arrays, `good` the names of those that a rollback returns to, and `best` what is kept
+    of the best policies.
     """
     n_seeds = len(config.seeds)
     try:
-        facts = checked_facts(checkpoint.facts, config)
+        # Earlier versions had a number for every episode.
+        given = {"numbers": checkpoint.facts.get("episodes"), **checkpoint.facts}
+        facts = checked_facts(given, config, spec.lanes > 0)
         arrays = dict(checkpoint.arrays)
         metrics = _metrics(arrays, facts.n_metrics, n_seeds)
         collectors = [_collector(arrays, position, counts) for position, counts in enumerate(facts.collectors)]
@@ -104,30 +118,63 @@ def unpack_state(
         _check_lengths([item.episode for item in episodes], spec, directory)
     for of_seed in checkpoint.episodes:
         _check_lengths(of_seed, spec, directory)
+        _check_feedback(of_seed, config.feedback, spec.horizon, directory)
     nets = {name: arrays.pop(f"good.{name}") for name in good if f"good.{name}" in arrays}
     check_tensors(nets, {name: expected[name] for name in good}, directory)
+    found_best = {name: arrays.pop(name) for name in best if name in arrays}
+    if found_best:  # an earlier version kept none
+        check_tensors(found_best, best, directory)
+    arrays = _with_room(arrays, expected)
     check_tensors(arrays, expected, directory)
-    return RunState(facts, LearnerSnapshot(arrays, nets, list(facts.divergences), facts.label_age), metrics, collectors)
+    learner = LearnerSnapshot(arrays, nets, list(facts.divergences), facts.label_age)
+    return RunState(facts, learner, metrics, collectors, found_best)
 
 
-def checked_facts(given: Mapping[str, Any], config: RunConfig) -> RunFacts:
-    """The facts, each of its kind and within its range; ValueError or TypeError where one is not."""
-    n_seeds, n_envs = len(config.seeds), len(config.seeds) * config.envs
+def refuse_another_chunk(before: RunConfig, chunk: Chunk, directory: Path) -> None:
+    """A run is made longer from where the longer run passes too; its last chunk may be shorter than it is there."""
+    if next(islice(chunks(before), chunk.number, None), None) != chunk:
+        raise DiasterError(
+            f"the checkpoint in '{directory}' is of the last {before.steps % before.chunk_steps} steps, which a longer "
+            f"run takes together with others; give it as many steps as it has, and another run --from this one."
+        )
+
+
+def _with_room(arrays: dict[str, NDArray[Any]], expected: Mapping[str, Form]) -> dict[str, NDArray[Any]]:
+    """The labels of a run that was shorter: the ring of a longer one has more places, and the first ones are filled."""
+    if LABELS not in arrays or LABELS not in expected or arrays[LABELS].ndim != 2:
+        return arrays
+    missing = expected[LABELS][0][1] - arrays[LABELS].shape[1]
+    return {**arrays, LABELS: np.pad(arrays[LABELS], ((0, 0), (0, max(0, missing))))}
+
+
+def checked_facts(given: Mapping[str, Any], config: RunConfig, is_vector: bool = False) -> RunFacts:
+    """The facts, each of its kind and within its range; ValueError or TypeError where one is not.
+
+    The environments of a vector have one collector.
+    """
+    n_seeds = len(config.seeds)
+    n_collectors = n_seeds if is_vector else n_seeds * config.envs
+    if "decomposer_updates" in given:  # in earlier versions every seed made all of them
+        given = {"made_updates": [given["decomposer_updates"]] * n_seeds, **given}
     if set(given) != set(RunFacts._fields):
         raise ValueError("it has other facts than a run")
     facts = RunFacts(**given)
     _check_count(facts.chunk, n_chunks(config) - 1)
     _check_count(facts.evaluations)
     _check_count(facts.decomposer_updates, updates_due(config.method, config.steps))
+    _check_list(facts.made_updates, n_seeds)
+    for count in facts.made_updates:
+        _check_count(count, facts.decomposer_updates)
     _check_count(facts.label_age, facts.decomposer_updates)
     _check_count(facts.agent_updates, updates_due(config.agent, config.steps))
     _check_count(facts.n_metrics, MOST_METRICS)
     _check_count(facts.held_out_stride, least=1)
-    for counts, most in ((facts.episodes, MOST), (facts.faults, MOST), (facts.divergences, MOST_DIVERGENCES)):
+    of_seeds = (facts.episodes, facts.numbers, facts.faults)
+    for counts, most in (*((counts, MOST) for counts in of_seeds), (facts.divergences, MOST_DIVERGENCES)):
         _check_list(counts, n_seeds)
         for count in counts:
             _check_count(count, most)
-    _check_list(facts.collectors, n_envs)
+    _check_list(facts.collectors, n_collectors)
     for counts in facts.collectors:
         _check_list(counts, len(COLLECTOR_COUNTS))
         for count in counts:
@@ -201,6 +248,19 @@ def _refuse_another_environment(spec: EnvSpec, obs: NDArray[Any], action: NDArra
             f"{before[1]} when '{run}' was trained; resume it with the version of the environment's package that it "
             "was begun with."
         )
+
+
+def _check_feedback(episodes: Sequence[Episode], feedback: Feedback, horizon: int, directory: Path) -> None:
+    """The replay has room for what the settings say, and for nothing else."""
+    for episode in episodes:
+        spans = episode.to_decompose
+        if (
+            (episode.spans is not None) != feedback.has_spans
+            or (episode.known_reward is not None) != feedback.has_known
+            or not (feedback.has_gaps or spans.is_rated.all())
+            or spans.length.max() > feedback.longest_span(horizon)
+        ):
+            raise damaged(directory, "it holds an episode with other feedback than the run has")
 
 
 def _check_lengths(episodes: Sequence[Episode], spec: EnvSpec, directory: Path) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from diaster.analysis.curves import Curve, by_task, curves_in
-from diaster.analysis.figures.ablations import cuts_label, n_cuts, one_background
-from diaster.analysis.figures.recorded import recordings, unrecorded_notes
-from diaster.analysis.figures.style import NOTHING, new_figure, panels_across
+from diaster.analysis.curves import Curve, curves_in, task_order
+from diaster.analysis.figures.ablations import cuts_label, n_cuts
+from diaster.analysis.figures.panels import check_panels, panels_across
+from diaster.analysis.figures.recorded import learnt_first, recorded_paths, recordings, unrecorded_notes
+from diaster.analysis.figures.style import NOTHING, new_figure, wrapped_title
 from diaster.analysis.notes import Note
 from diaster.analysis.results import Results
+from diaster.config.limits import MOST
 from diaster.errors import DiasterError
 from diaster.rundir.recordings import Maze, Rollouts
 
@@ -27,30 +30,35 @@ WALL = "#4d4d4d"
 
 
 def draw_heatmap(results: Results, width: float) -> tuple[Figure, list[str], list[Note]]:
-    """A panel per number of cut points."""
-    curves, notes = _curves(results)
-    found = [(curve, [of for _, of in recordings(curve) if of.maze is not None]) for curve in curves]
-    notes += unrecorded_notes([curve for curve, recorded in found if not recorded])
-    panels = [(curve, recorded) for curve, recorded in found if recorded]
+    """A panel for each recorded curve, with cut points ordered by their number."""
+    curves = [curve for curve in learnt_first(curves_in(results)) if "Maze" in curve.task.env or recorded_paths(curve)]
+    found = [(curve, [one for one in recordings(curve) if one.maze is not None]) for curve in curves]
+    panels = sorted(((curve, recorded) for curve, recorded in found if recorded), key=lambda panel: _order(panel[0]))
     if not panels:
         raise DiasterError(
-            f"no run in '{results.path}' has recorded episodes in a maze; train diaster on PointMaze_UMaze-v3 with "
-            "--method.segments all and record it with 'diaster record RUN'."
+            f"no run in {results.place} whose step rewards are learnt has recorded episodes in a maze; train diaster "
+            "on PointMaze_UMaze-v3 with --method.segments all and record it with 'diaster record RUN'."
         )
+    check_panels(len(panels))
+    mazes = {curve.task for curve, _ in panels}
+    notes = unrecorded_notes([curve for curve in curves if curve.task in mazes])
     across = min(panels_across(len(panels), width), 4)
     down = -(-len(panels) // across)
-    figure = new_figure(width, 0.15 + down * (width / across * 0.82 + 0.25))
+    titles = _titles([curve for curve, _ in panels], 0.85 * width / across)  # the bar takes the rest
+    lines = max(title.count("\n") for title in titles)
+    figure = new_figure(width, 0.15 + down * (width / across * 0.82 + 0.25 + 0.12 * lines))
     places = figure.subplots(down, across, squeeze=False)
     image = None
-    window = 0
-    for axes, (curve, recorded) in zip(places.flat, panels, strict=False):
+    windows = set()
+    for axes, title, (curve, recorded) in zip(places.flat, titles, panels, strict=False):
         maze = recorded[0].maze
         assert maze is not None
         horizon = curve.config.horizon if isinstance(curve.config.horizon, int) else int(recorded[0].length.max())
         window = max(1, horizon // 2)
+        windows.add(window)
         values = future_rewards(recorded, maze, window, horizon)
         image = _draw_map(axes, maze, normalised(values), recorded)
-        axes.set_title(f"m = {cuts_label(curve.config)}")
+        axes.set_title(title)
     for axes in places.flat[len(panels) :]:
         axes.set_axis_off()
     for axes in places[:, 0]:
@@ -60,29 +68,32 @@ def draw_heatmap(results: Results, width: float) -> tuple[Figure, list[str], lis
     assert image is not None
     bar = figure.colorbar(image, ax=places, location="right", shrink=0.8, pad=0.02, aspect=25)
     bar.set_label("future r̂ (0 to 1 in each panel)")
+    has_cuts = any(n_cuts(curve.config) is not None for curve, _ in panels)
     absent = [m for m in PAPER_CUTS if m not in {cuts_label(curve.config) for curve, _ in panels}]
-    if absent:
+    if has_cuts and absent:
         notes.append(Note(f"m = {', '.join(absent)}", "no recorded runs"))
+    where = ", ".join(dict.fromkeys(curve.task.title for curve, _ in panels))
+    span = f"{min(windows)}" if len(windows) == 1 else f"{min(windows)} to {max(windows)}"
     caption = (
-        f"{panels[0][0].task.title}: mean sum of r̂ over the {window} steps that follow, by position, normalised in "
+        f"{where}: mean sum of r̂ over the {span} steps that follow, by position, normalised in "
         "each panel; the star is the goal, light grey was not visited."
     )
     return figure, [caption], notes
 
 
-def _curves(results: Results) -> tuple[list[Curve], list[Note]]:
-    """Diaster with cut points in the paper's maze, else in any maze; settings alike, ordered by m."""
-    tasks = by_task(curve for curve in curves_in(results) if n_cuts(curve.config) is not None)
-    mazes = {task: curves for task, curves in tasks.items() if "Maze" in task.env}
-    best = next((task for task in mazes if task.env.startswith("PointMaze_UMaze")), next(iter(mazes), None))
-    if best is None:
-        return [], []
-    kept, left_out = one_background(mazes[best], lambda config: n_cuts(config), {"n_cuts": "auto"})
-    wanted = [curve for curve in kept if cuts_label(curve.config) in PAPER_CUTS] or kept
-    notes = [Note(task.title, "not shown, another maze") for task in mazes if task != best]
-    if left_out:
-        notes.append(Note(best.title, "further runs with other settings are not shown"))
-    return sorted(wanted, key=lambda curve: n_cuts(curve.config) or 0), notes
+def _order(curve: Curve) -> tuple[tuple[int, str, str], int, int]:
+    """By maze, then by the number of cut points; curves without any come last, in the order of legends."""
+    cuts = n_cuts(curve.config)
+    return task_order(curve.task), MOST if cuts is None else cuts, curve.variant
+
+
+def _titles(curves: Sequence[Curve], width: float) -> list[str]:
+    """The number of cut points where that alone tells panels apart, else names; and the maze if there are several."""
+    cuts = [None if n_cuts(curve.config) is None else f"m = {cuts_label(curve.config)}" for curve in curves]
+    is_enough = None not in cuts and len(set(cuts)) == len(cuts)
+    mazes = [[curve.task.title] if len({one.task for one in curves}) > 1 else [] for curve in curves]
+    texts = [cut if is_enough and cut else curve.name for cut, curve in zip(cuts, curves, strict=True)]
+    return ["\n".join([*maze, *wrapped_title(text, width)]) for maze, text in zip(mazes, texts, strict=True)]
 
 
 def future_rewards(recorded: list[Rollouts], maze: Maze, window: int, horizon: int) -> NDArray[np.float64]:

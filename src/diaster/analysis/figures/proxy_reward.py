@@ -7,21 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from diaster.analysis.curves import Curve, TaskKey, by_task, curves_in, plainest
-from diaster.analysis.figures.recorded import decomposers_first, recordings, unrecorded_notes
-from diaster.analysis.figures.style import (
-    PROXY,
-    SMALL,
-    TRUTH,
-    add_legend,
-    label_grid,
-    new_figure,
-    panel_height,
-    panels_across,
-)
-from diaster.analysis.notes import Note
+from diaster.analysis.curves import Curve, TaskKey, by_task, curves_in
+from diaster.analysis.figures.panels import add_legend, check_panels, label_grid, panel_height, panels_across
+from diaster.analysis.figures.recorded import learnt_first, recordings, unrecorded_notes
+from diaster.analysis.figures.style import SMALL, TRUTH, new_figure, wrapped_title
+from diaster.analysis.notes import NO_RUNS, Note
 from diaster.analysis.results import Results
 from diaster.analysis.statistics import spearman
+from diaster.config import METHODS
 from diaster.errors import DiasterError
 
 if TYPE_CHECKING:
@@ -32,17 +25,21 @@ MOST_POINTS = 700
 
 
 def draw_proxy_reward(results: Results, width: float) -> tuple[Figure, list[str], list[Note]]:
-    """A panel per robot."""
+    """A panel for each recorded kind of run on each robot."""
     panels, notes = _panels(results)
     if not panels:
         raise DiasterError(
-            f"no run in '{results.path}' has recorded steps of a robot that moves forward; train one, e.g. on "
-            "Hopper-v5, and record it with 'diaster record RUN'."
+            f"no run in {results.place} whose step rewards are learnt has recorded steps of a robot that moves "
+            "forward; train one, e.g. on Hopper-v5, and record it with 'diaster record RUN'."
         )
+    check_panels(len(panels))
     across = panels_across(len(panels), width)
     down = -(-len(panels) // across)
-    figure = new_figure(width, 0.3 + down * (panel_height(width, across, 0.85) + 0.1))
+    titles = max(len(wrapped_title(curve.name, width / across)) for curve, *_ in panels)
+    is_single = len({curve.name for curve, *_ in panels}) == 1
+    figure = new_figure(width, 0.15 + down * (panel_height(width, across, 0.85) + 0.1 + 0.12 * titles))
     places = figure.subplots(down, across, squeeze=False)
+    n_methods = len({curve.method for curve, *_ in panels})
     handles: dict[str, Any] = {}
     for axes, (curve, moved, proxy, true) in zip(places.flat, panels, strict=False):
         random = np.random.default_rng(0)
@@ -52,15 +49,18 @@ def draw_proxy_reward(results: Results, width: float) -> tuple[Figure, list[str]
         point: Any = {"s": 5, "alpha": 0.45, "linewidths": 0, "rasterized": True}
         if len(shown):
             handles["true reward r"] = axes.scatter(moved[shown], true[shown], color=TRUTH, marker="s", **point)
-        handles["learnt reward r̂"] = axes.scatter(moved[chosen], proxy[chosen], color=PROXY, marker="o", **point)
+        of = METHODS[curve.method]
+        name = "learnt reward r̂" if n_methods == 1 else f"r̂ of {curve.method}"
+        handles[name] = axes.scatter(moved[chosen], proxy[chosen], color=of.colour, marker=of.marker, **point)
         lines = [f"ρ(r̂) = {_number(spearman(moved, proxy))}"]
         if known.any():
             lines.append(f"ρ(r) = {_number(spearman(moved[known], true[known]))}")
         box = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
         axes.text(0.03, 0.97, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=SMALL, bbox=box)
         axes.margins(y=0.18)
-        method = "" if curve.method == "diaster" else f", {curve.method}"
-        axes.set_title(f"{curve.task.title}{method}")
+        axes.set_title(
+            curve.task.title if is_single else "\n".join([curve.task.title, *wrapped_title(curve.name, width / across)])
+        )
         axes.grid(True)
         axes.set_axisbelow(True)
     label_grid(places, len(panels), "forward motion (m/step)", "reward of the step")
@@ -80,25 +80,23 @@ Panel = tuple[Curve, NDArray[np.float64], NDArray[np.float64], NDArray[np.float6
 
 
 def _panels(results: Results) -> tuple[list[Panel], list[Note]]:
-    """Motion and rewards of all recorded steps, for each of the paper's robots; for all robots if those are missing."""
-    tasks = by_task(curves_in(results))
-    wanted = {task: curves for task, curves in tasks.items() if robot(task) in PAPER_ROBOTS} or tasks
+    """Motion and rewards of all recorded steps of every curve that has them, the paper's robots first."""
+    curves = learnt_first(curves_in(results))
     panels: list[Panel] = []
     notes: list[Note] = []
-    for _, curves in sorted(wanted.items(), key=lambda item: _robot_order(item[0])):
-        candidates = list(decomposers_first(plainest(curves)[0]))
-        for curve in candidates:
-            found = [recording for _, recording in recordings(curve) if recording.position.shape[1] >= 1]
+    tasks = by_task(curves)
+    for task in sorted(tasks, key=_robot_order):
+        for curve in tasks[task]:
+            found = [one for one in recordings(curve) if one.position.shape[1] and one.maze is None]
             if found:
                 moved = [recording.next_position[:, 0] - recording.position[:, 0] for recording in found]
                 proxy, true = ([getattr(one, name) for one in found] for name in ("step_reward", "true_reward"))
                 panels.append((curve, np.concatenate(moved), np.concatenate(proxy), np.concatenate(true)))
-                break
-        else:
-            notes += unrecorded_notes(candidates[:1])
-    absent = [name for name in PAPER_ROBOTS if name not in {robot(task) for task in wanted}]
+    shown = {curve.task for curve, *_ in panels}
+    notes += unrecorded_notes([curve for curve in curves if curve.task in shown or robot(curve.task) in PAPER_ROBOTS])
+    absent = [name for name in PAPER_ROBOTS if name not in {robot(task) for task in tasks}]
     if absent and len(absent) < len(PAPER_ROBOTS):
-        notes.append(Note(", ".join(absent), "no runs"))
+        notes.append(Note(", ".join(absent), NO_RUNS))
     return panels, notes
 
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from diaster.analysis.curves import Curve, Series
-from diaster.analysis.notes import steps_text
 from diaster.config import METHODS
 from diaster.errors import DiasterError
 from diaster.rundir.files import write_atomically
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -27,13 +23,17 @@ FONT, SMALL = 7.5, 6.5  # points, as printed
 DPI = 220
 MOST_CAPTION_LINES = 9
 
-# Further curves of a method keep its hue; dashes belong to the reference.
+# Further curves of a method keep its hue; dashes belong to the reference. Shades above 1 are lighter, below 1 darker.
+# The lengths of the lists have no common divisor: a look comes again after many curves only.
 VARIANT_LINES = ("-", (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)))
-VARIANT_SHADES = (1.0, 0.62, 0.4, 0.8)
+VARIANT_SHADES = (1.0, 0.62, 1.4, 0.4, 0.8)
+VARIANT_MARKERS = ("<", ">", "p", "*", "d", "h", "H")
+REFERENCE_LINES = ("--", (0, (7, 2)), (0, (2, 2)), (0, (7, 2, 2, 2)))
+REFERENCE_SHADES = (1.0, 1.35, 1.55, 1.2, 1.45)  # of black, only lighter ones
 # Ordered colours for an ordered quantity (viridis), the last one darker so that it does not vanish on white.
 SEQUENCE = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#d8b91a")
-# A learnt reward has the colour of the method, the true one that of the reference, which learns from it.
-PROXY, TRUTH = METHODS["diaster"].colour, METHODS["dense"].colour
+# A learnt reward has the colour of its method, the true one that of the reference, which learns from it.
+TRUTH = METHODS["dense"].colour
 NOTHING = "#e6e6e6"
 
 RC: Any = {
@@ -69,103 +69,32 @@ class Style(NamedTuple):
 
 
 def method_style(method: str, variant: int = 0) -> Style:
-    """The colour of a method; a further curve of the same one has its hue, another shade and another line."""
-    colour, marker = METHODS[method].colour, METHODS[method].marker
-    if method == "dense":
-        return Style(colour, "--")
-    n = variant % len(VARIANT_LINES)
-    return Style(shade(colour, VARIANT_SHADES[n]), VARIANT_LINES[n], marker)
+    """The colour of a method; a further curve of the same one has its hue, another shade, line and marker."""
+    lines = REFERENCE_LINES if method == "dense" else VARIANT_LINES
+    marker = METHODS[method].marker
+    if variant and marker:
+        marker = VARIANT_MARKERS[(variant - 1) % len(VARIANT_MARKERS)]
+    colour = shade(METHODS[method].colour, shade_factor(method, variant))
+    return Style(colour, lines[variant % len(lines)], marker)
+
+
+def shade_factor(method: str, variant: int) -> float:
+    """How much darker, or above 1 lighter, than its method a curve is."""
+    factors = REFERENCE_SHADES if method == "dense" else VARIANT_SHADES
+    return factors[variant % len(factors)]
 
 
 def shade(colour: str, factor: float) -> tuple[float, float, float]:
-    """A darker shade of a colour."""
-    red, green, blue = (int(colour[place : place + 2], 16) / 255 * factor for place in (1, 3, 5))
+    """A darker shade of a colour, or above 1 a lighter one."""
+    parts = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    red, green, blue = (part * factor if factor <= 1 else 1 - (1 - part) * (2 - factor) for part in parts)
     return red, green, blue
-
-
-def series_labels(curves: Sequence[Curve]) -> dict[Series, str]:
-    """A label for each series in a figure: its method, and what else is needed to tell it from the others."""
-    series = list(dict.fromkeys(curve.series for curve in curves))
-    agents = {agent for _, _, agent in series}
-    labels = {}
-    for method, preset, agent in series:
-        parts = [preset] if preset != "default" else []
-        parts += [agent] if len(agents) > 1 else []
-        parts += ["reference"] if method == "dense" else []
-        labels[method, preset, agent] = f"{method} ({', '.join(parts)})" if parts else method
-    return labels
-
-
-def series_styles(series: Sequence[Series]) -> dict[Series, Style]:
-    """A style for each series; those of one method share its hue."""
-    seen: dict[str, int] = {}
-    styles = {}
-    for one in series:
-        styles[one] = method_style(one[0], seen.get(one[0], 0))
-        seen[one[0]] = seen.get(one[0], 0) + 1
-    return styles
-
-
-def draw_curve(axes: Axes, curve: Curve, style: Style, label: str | None = None) -> None:
-    """Mean and standard error over seeds."""
-    marks = max(1, len(curve.steps) // 6)  # a few, for readers who do not see the colours
-    axes.plot(
-        curve.steps,
-        curve.mean,
-        color=style.colour,
-        linestyle=style.line,
-        marker=style.marker,
-        markevery=(marks // 2, marks),
-        markersize=3.2,
-        markeredgewidth=0,
-        label=label,
-    )
-    if curve.returns.shape[1] > 1:
-        axes.fill_between(
-            curve.steps, curve.mean - curve.error, curve.mean + curve.error, color=style.colour, alpha=0.2, linewidth=0
-        )
-
-
-def label_steps(axes: Axes) -> None:
-    """Steps along the bottom, short numbers, faint lines behind the curves."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    round_numbers = [1, 2, 2.5, 5, 10]
-    axes.xaxis.set_major_locator(MaxNLocator(4, steps=round_numbers))
-    axes.yaxis.set_major_locator(MaxNLocator(5, steps=round_numbers))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: steps_text(value)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}".replace("-", "−")))
-    axes.grid(True)
-    axes.set_axisbelow(True)
-
-
-def label_grid(places: Any, n: int, x: str, y: str) -> None:
-    """Axis labels on the lowest panel of each column and the first of each row; unused places stay empty."""
-    across = places.shape[1]
-    for number, axes in enumerate(places.flat):
-        if number >= n:
-            axes.set_axis_off()
-            continue
-        if number + across >= n:
-            axes.set_xlabel(x)
-        if number % across == 0:
-            axes.set_ylabel(y)
 
 
 def check_width(width: float) -> None:
     """Refuse a width that is not between a narrow column and a poster."""
     if not 2.5 <= width <= 40.0:
         raise DiasterError(f"a width of {width:g} inches was given; it has to lie between 2.5 and 40.")
-
-
-def panels_across(n: int, width: float, least: float = 1.55) -> int:
-    """How many panels fit in a row, none too narrow to be read."""
-    return max(1, min(n, int(width // least)))
-
-
-def panel_height(width: float, across: int, ratio: float = 0.78) -> float:
-    """The height of a panel in a row; a single one does not fill the page."""
-    return min(width / across, COLUMN) * ratio
 
 
 @contextlib.contextmanager
@@ -180,60 +109,73 @@ def drawing() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, without a window or global state."""
-    from matplotlib.figure import Figure
+    """An empty figure, without a window or global state, that a notebook shows."""
+    from diaster.analysis.figures.shown import ShownFigure
 
-    return Figure(figsize=(width, height), dpi=DPI, layout="constrained")
-
-
-def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], width: float) -> None:
-    """One for all panels, above them; as many columns as fit."""
-    longest = max(map(len, labels), default=1)
-    columns = max(1, min(len(labels), int(width * 72 / (longest * SMALL * 0.55 + 28))))
-    rows = -(-len(labels) // columns)
-    columns = -(-len(labels) // rows)  # even rows
-    figure.legend(handles, labels, loc="outside upper center", ncols=columns, columnspacing=1.2, handletextpad=0.5)
+    return ShownFigure(figsize=(width, height), dpi=DPI, layout="constrained")
 
 
 def add_caption(figure: Figure, lines: Sequence[str]) -> None:
     """Add lines of text below the axes; the figure grows by their height."""
     width, height = figure.get_size_inches()
     # Text is measured without a raster, and may be a little wider on one.
-    wrapped = [part for line in lines for part in _wrapped(line, (0.97 * width - 0.1) * 72)]
-    if len(wrapped) > MOST_CAPTION_LINES:
-        wrapped = [*wrapped[: MOST_CAPTION_LINES - 1], "… and more, which the command prints."]
-    if not wrapped:
+    printed = [part for line in lines for part in wrapped_text(line, (0.97 * width - 0.1) * 72)]
+    if len(printed) > MOST_CAPTION_LINES:
+        printed = [*printed[: MOST_CAPTION_LINES - 1], "… and more, which the command prints."]
+    if not printed:
         return
-    added = (len(wrapped) * SMALL * 1.25 + 6) / 72
-    figure.set_size_inches(width, height + added)
-    share = added / (height + added)
+    added = (len(printed) * SMALL * 1.25 + 6) / 72
+    grow(figure, below=added)
+    height = figure.get_figheight()
+    share = added / height
+    for legend in figure.legends:  # one below the panels stays above the caption
+        legend.set_bbox_to_anchor((0, share, 1, 1 - share), figure.transFigure)
+    figure.text(0.05 / width, share - 4 / 72 / height, "\n".join(printed), fontsize=SMALL, va="top", color="#333333")
+
+
+def grow(figure: Figure, above: float = 0.0, below: float = 0.0) -> None:
+    """Make a figure higher, by inches that its panels do not use."""
+    width, height = figure.get_size_inches()
     engine: Any = figure.get_layout_engine()
-    engine.set(rect=(0, share, 1, 1 - share))
-    figure.text(
-        0.05 / width, share - 4 / 72 / (height + added), "\n".join(wrapped), fontsize=SMALL, va="top", color="#333333"
-    )
+    left, bottom, wide, high = engine.get()["rect"]  # the part that panels use, in shares of the figure
+    full = height + above + below
+    figure.set_size_inches(width, full)
+    engine.set(rect=(left, (bottom * height + below) / full, wide, high * height / full))
 
 
-def _wrapped(line: str, width: float) -> list[str]:
-    """A line broken into lines of at most `width` points; a word that is too long for one is cut."""
+def text_width(text: str) -> float:
+    """Of small text, in points; measured without a raster."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
-    font = FontProperties(size=SMALL)
+    return float(text_to_path.get_text_width_height_descent(text, FontProperties(size=SMALL), False)[0])
 
-    def wide(text: str) -> float:
-        return float(text_to_path.get_text_width_height_descent(text, font, False)[0])
 
-    most = int(width / (SMALL * 0.9))  # characters of a word that fit in any case
+def wrapped_title(text: str, width: float) -> list[str]:
+    """The lines of a part of a panel's title; the panel is `width` inches wide."""
+    return wrapped_text(text, (width - 0.15) * 72 * SMALL / FONT)
+
+
+def wrapped_text(line: str, width: float) -> list[str]:
+    """A line broken into lines of at most `width` points; a word that is too long for one is cut."""
     kept = re.sub(r"(?<=\d) (?=[kM]\b)", "\N{NO-BREAK SPACE}", line)  # a number stays with its unit
-    words = [part for word in kept.split(" ") for part in textwrap.wrap(word, most, break_on_hyphens=False)]
     lines: list[str] = []
-    for word in words:
-        if lines and wide(f"{lines[-1]} {word}") <= width:
+    for word in filter(None, kept.split(" ")):
+        if lines and text_width(f"{lines[-1]} {word}") <= width:
             lines[-1] += f" {word}"
         else:
-            lines.append(word)
+            lines += _cut(word, width)
     return lines
+
+
+def _cut(word: str, width: float) -> Iterator[str]:
+    """A word in pieces of at most `width` points, all but the last as long as they can be."""
+    rest = word
+    while len(rest) > 1 and text_width(rest) > width:
+        end = next((n for n in range(len(rest) - 1, 1, -1) if text_width(rest[:n]) <= width), 1)
+        yield rest[:end]
+        rest = rest[end:]
+    yield rest
 
 
 def check_picture(out: Path, formats: Sequence[str] = FORMATS) -> None:
@@ -246,6 +188,7 @@ def check_picture(out: Path, formats: Sequence[str] = FORMATS) -> None:
         raise DiasterError(f"'{out}' is a folder; give the name of a file.")
 
 
+@drawing()
 def picture_bytes(figure: Figure, suffix: str) -> bytes:
     """The figure as a file, in the format of the suffix; the same figure gives the same bytes."""
     kind = suffix.lower().removeprefix(".")

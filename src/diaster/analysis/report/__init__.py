@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from diaster.analysis.curves import curves_in
 from diaster.analysis.figures.style import check_picture
+from diaster.analysis.report.chart import look_rules
 from diaster.analysis.report.content import page_content
 from diaster.analysis.results import Results, read_results
-from diaster.config import METHODS
 from diaster.errors import DiasterError
 from diaster.rundir.files import write_atomically
 
 FORMATS = (".html", ".htm")
 
 
-def write_page(path: Path, out: Path) -> list[str]:
-    """Write the report of the runs below a folder; returns a line for each figure that could not be drawn."""
+def write_page(path: Path, out: Path, only: Sequence[str] = (), labels: Sequence[str] = ()) -> list[str]:
+    """Write the report of the runs below a folder, or of those chosen; returns a line for each figure not drawn."""
     check_page(out)
-    text, left_out = page_html(read_results(path))
+    text, left_out = page_html(read_results(path, only, labels))
     write_atomically(out, text.encode("utf-8", "replace"))  # names of folders may hold any bytes
     return left_out
 
@@ -40,26 +43,30 @@ def check_page(out: Path) -> None:
 
 def page_html(results: Results) -> tuple[str, list[str]]:
     """The page, and a line for each figure that could not be drawn."""
-    script, style = _resource("page.js"), _resource("page.css") + _method_rules()
-    policy = (
-        f"default-src 'none'; img-src data:; script-src 'sha256-{_digest(script)}'; style-src 'sha256-{_digest(style)}'"
-    )
-    content = page_content(results)
+    curves = curves_in(results)
+    content = page_content(results, curves)
     left_out = [f"{figure.name}: {figure.error}" for figure in content.figures if figure.error]
+    return render("page.html", content._asdict(), resource("page.js"), look_rules(curves)), left_out
+
+
+def render(template: str, content: Mapping[str, Any], script: str, rules: str = "") -> str:
+    """A page from a template in this folder."""
+    return filled_page(resource(template), content, resource("page.css") + rules, script)
+
+
+def filled_page(template: str, content: Mapping[str, Any], style: str, script: str = "") -> str:
+    """A page from a template: everything escaped, with the policy that its style sheet and its script, if any, need."""
+    scripts = f"script-src 'sha256-{_digest(script)}'; " if script else ""
+    policy = f"default-src 'none'; img-src data:; {scripts}style-src 'sha256-{_digest(style)}'"
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
-    page = environment.from_string(_resource("page.html"))
-    return page.render(content._asdict(), policy=policy, script=script, style=style), left_out
+    return environment.from_string(template).render(content, policy=policy, script=script, style=style)
 
 
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
+    """A file of this folder."""
     return files("diaster.analysis.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _method_rules() -> str:
-    """The colour of each method; the style sheet may name another one, for a dark page."""
-    return "".join(f".{name} {{ --c: var(--{name}, {method.colour}); }}\n" for name, method in METHODS.items())

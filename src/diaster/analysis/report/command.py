@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from diaster.analysis.curves import flat
-from diaster.config import DEFAULT_AGENT, DEFAULT_METHOD, RunConfig, combine
+from diaster.analysis.settings import flat, usual_settings
+from diaster.config import DEFAULT_AGENT, DEFAULT_METHOD, RunConfig
+from diaster.config.env_kwargs import FLAG, as_typed
 
 SHOWN_ANYWAY = ("steps", "seeds")
 NAMED_FIRST = ("env", "method.name", "agent.name", "preset")
@@ -14,8 +15,7 @@ NAMED_FIRST = ("env", "method.name", "agent.name", "preset")
 
 def train_command(config: RunConfig, seeds: tuple[int, ...] | None = None) -> str:
     """`diaster train` with all settings that differ from the defaults of the method, agent and preset."""
-    given = {"env": config.env, "method": config.method.name, "agent": config.agent.name}
-    usual = flat(combine(config.preset, {}, "", given))
+    usual = usual_settings(config.preset, config.env, config.method.name, config.agent.name)
     values = {**flat(config), "seeds": config.seeds if seeds is None else seeds}
     words = ["diaster", "train", config.env]
     words += ["--method", config.method.name] if config.method.name != DEFAULT_METHOD else []
@@ -24,6 +24,7 @@ def train_command(config: RunConfig, seeds: tuple[int, ...] | None = None) -> st
     for name, value in values.items():
         if name not in NAMED_FIRST and (name in SHOWN_ANYWAY or value != usual[name]):
             words += _flag(name, value)
+    words += [word for name, value in config.env_kwargs.items() for word in (f"{FLAG}{name}", as_typed(value))]
     return " ".join(shlex.quote(word) for word in words)
 
 

@@ -4,48 +4,36 @@ from __future__ import annotations
 
 import base64
 import shlex
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from diaster import __version__
-from diaster.analysis.curves import (
-    Curve,
-    Series,
-    by_task,
-    changed_settings,
-    curves_in,
-    panel_notes,
-    plainest,
-    series_order,
-    settings_text,
-)
+from diaster.analysis.captions import panel_notes, settings_notes
+from diaster.analysis.curves import Curve, TaskKey, by_name, by_task
 from diaster.analysis.figures import FIGURES, draw
-from diaster.analysis.figures.style import COLUMN, PAGE, drawing, picture_bytes, series_labels, series_styles
-from diaster.analysis.notes import sentences, steps_text
+from diaster.analysis.figures.style import COLUMN, PAGE, picture_bytes
+from diaster.analysis.metrics import DECOMPOSITION
+from diaster.analysis.notes import mean_and_error, number_text, sentences, steps_text
+from diaster.analysis.report.chart import chart_data, look_of
 from diaster.analysis.report.command import train_command
 from diaster.analysis.results import Results
-from diaster.errors import LONGEST_SENTENCE, DiasterError, shortened
-
-MOST_POINTS = 250  # of a curve: as many as a screen can show
-
-Labels = dict[Series, str]
+from diaster.errors import LONGEST_NAME, LONGEST_SENTENCE, DiasterError, shortened
 
 
 class ReturnEntry(NamedTuple):
-    """The final return of one method on one task."""
+    """The final return of a curve on one task."""
 
     value: str
     n_seeds: int
     steps: str
 
 
-class TaskReturns(NamedTuple):
-    """A task in the table of returns; None where a method has no runs."""
+class KindReturns(NamedTuple):
+    """A row in the table of returns: curves with one name; None where there are no runs of a task."""
 
-    task: str
+    name: str
+    look: str
+    """The class of its colour."""
     cells: list[ReturnEntry | None]
 
 
@@ -62,15 +50,19 @@ class FigureEntry(NamedTuple):
 
 
 class RunEntry(NamedTuple):
-    """The runs of one curve, and the command that made them."""
+    """A curve, the runs behind it, and the command that made them."""
 
     task: str
     name: str
+    look: str
     value: str
     area: str
+    metrics: list[str]
+    """Those at the last evaluation, in the order of `DECOMPOSITION`."""
     seeds: str
     steps: str
     state: str
+    folders: list[str]
     command: str
 
 
@@ -80,128 +72,69 @@ class Content(NamedTuple):
     title: str
     version: str
     command: str
-    n_seeds: int
-    n_settings: int
+    n_runs: int
+    n_curves: int
     n_methods: int
-    n_tasks: int
     missing: list[str]
-    columns: list[str]
-    rows: list[TaskReturns]
-    n_changed: int
-    """Curves with changed settings, which are hidden at first."""
+    tasks: list[str]
+    rows: list[KindReturns]
+    metrics: list[str]
     chart: dict[str, Any]
     figures: list[FigureEntry]
     runs: list[RunEntry]
 
 
-def page_content(results: Results) -> Content:
-    """All that the page shows of some runs."""
-    curves = curves_in(results)
-    kept = [curve for of_task in by_task(curves).values() for curve in plainest(of_task)[0]]
-    labels = series_labels(curves)
-    shown = sorted({curve.series for curve in kept}, key=series_order)
+def page_content(results: Results, curves: Sequence[Curve]) -> Content:
+    """All that the page shows of some runs, which are these curves."""
+    looks = {name: look_of(n) for n, name in enumerate(by_name(curves))}
+    tasks = list(by_task(curves))
     return Content(
         title=f"{results.path.resolve().name or results.path}: runs",
         version=__version__,
-        command=f"diaster report {_quoted(results.path)}",
-        n_seeds=sum(len(curve.seeds) for curve in curves),
-        n_settings=len(curves),
-        n_methods=len({curve.series for curve in curves}),
-        n_tasks=len({curve.task for curve in curves}),
-        missing=_missing(results, curves, labels),
-        columns=[labels[series] for series in shown],
-        rows=[TaskReturns(task.title, _cells(of_task, shown)) for task, of_task in by_task(kept).items()],
-        n_changed=len(curves) - len(kept),
-        chart=_chart(curves, kept, labels),
+        command=f"diaster report {_arguments(results)}",
+        n_runs=len(results.runs),
+        n_curves=len(curves),
+        n_methods=len({curve.method for curve in curves}),
+        missing=_missing(results, curves),
+        tasks=[task.title for task in tasks],
+        rows=[KindReturns(name, looks[name], _cells(of, tasks)) for name, of in by_name(curves).items()],
+        metrics=list(DECOMPOSITION),
+        chart=chart_data(curves),
         figures=[_figure(name, results) for name in FIGURES],
-        runs=[_run(curve, labels) for curve in curves],
+        runs=[_run(curve, looks[curve.name]) for curve in curves],
     )
 
 
-def _quoted(path: Path) -> str:
-    return shlex.quote(str(path))
+def _arguments(results: Results) -> str:
+    """The folder and what was chosen of it, as words of a command."""
+    words = [str(results.path)]
+    words += ["--only", *results.only] if results.only else []
+    words += ["--label", *results.labels] if results.labels else []
+    return shlex.join(words)
 
 
-def _missing(results: Results, curves: list[Curve], labels: Labels) -> list[str]:
-    """What the runs lack, one sentence for each kind."""
-    notes = list(results.notes)
+def _missing(results: Results, curves: Sequence[Curve]) -> list[str]:
+    """What the runs lack, and what names do not tell, one sentence for each kind."""
+    notes = [*results.notes, *settings_notes(curves)]
     for of_task in by_task(curves).values():
-        notes += panel_notes(of_task, [_name(curve, labels) for curve in of_task])
+        notes += panel_notes(of_task)
     return sentences(notes, most_subjects=12)
-
-
-def _name(curve: Curve, labels: Labels) -> str:
-    """The label of a curve, with its settings where they differ from the preset."""
-    changed = settings_text(changed_settings(curve.config), most=4)
-    return f"{labels[curve.series]}, {changed}" if changed else labels[curve.series]
-
-
-def _mean_and_error(of_seeds: NDArray[np.float64]) -> str:
-    """Mean ± standard error over seeds, both with the digits that the mean needs."""
-    mean, n = float(of_seeds.mean()), len(of_seeds)
-    digits = 0 if abs(mean) >= 100 else 1 if abs(mean) >= 10 else 2
-    values = [mean, float(of_seeds.std(ddof=1)) / n**0.5] if n > 1 else [mean]
-    return " ± ".join(f"{value:,.{digits}f}" for value in values).replace("-", "−")
 
 
 def _last_step(curve: Curve) -> str:
     return steps_text(float(curve.steps[-1]))
 
 
-def _cells(curves: list[Curve], columns: list[Series]) -> list[ReturnEntry | None]:
-    """A row of the table: the final return of each method."""
-    of_series = {
-        curve.series: ReturnEntry(_mean_and_error(curve.final()), len(curve.seeds), _last_step(curve))
-        for curve in curves
+def _cells(curves: Sequence[Curve], tasks: Sequence[TaskKey]) -> list[ReturnEntry | None]:
+    """A row of the table: the final return on each task."""
+    of_task = {
+        curve.task: ReturnEntry(mean_and_error(curve.final()), len(curve.seeds), _last_step(curve)) for curve in curves
     }
-    return [of_series.get(series) for series in columns]
-
-
-def _chart(curves: list[Curve], kept: list[Curve], labels: Labels) -> dict[str, Any]:
-    """What the script draws."""
-    series = sorted({curve.series for curve in curves}, key=series_order)
-    lines = {one: style.line for one, style in series_styles(series).items()}
-
-    def drawn(curve: Curve) -> dict[str, Any]:
-        is_plain = any(curve is one for one in kept)
-        return {
-            "name": _name(curve, labels),
-            "series": labels[curve.series],
-            "method": curve.method,
-            "dash": _dash(lines[curve.series]) if is_plain else "1 3",
-            "plain": is_plain,
-            "seeds": len(curve.seeds),
-            **_points(curve),
-        }
-
-    return {
-        "series": [{"name": labels[one], "method": one[0], "dash": _dash(lines[one])} for one in series],
-        "tasks": [
-            {"title": task.title, "curves": [drawn(curve) for curve in of_task]}
-            for task, of_task in by_task(curves).items()
-        ],
-    }
-
-
-def _dash(line: Any) -> str:
-    """A line style of Matplotlib as SVG has it."""
-    if line == "--":
-        return "6 4"
-    return "" if line == "-" else " ".join(str(2 * part) for part in line[1])
-
-
-def _points(curve: Curve) -> dict[str, list[float]]:
-    """The curve, thinned to what a screen can show; its last point is always there."""
-    places = np.unique(np.linspace(0, len(curve.steps) - 1, min(MOST_POINTS, len(curve.steps))).round().astype(int))
-    return {
-        "steps": curve.steps[places].tolist(),
-        "mean": [float(f"{value:.6g}") for value in curve.mean[places]],
-        "error": [float(f"{value:.4g}") for value in curve.error[places]],
-    }
+    return [of_task.get(task) for task in tasks]
 
 
 def _figure(name: str, results: Results) -> FigureEntry:
-    entry = FigureEntry(name, FIGURES[name].help, f"diaster figure {name} {_quoted(results.path)} -o {name}.svg")
+    entry = FigureEntry(name, FIGURES[name].help, f"diaster figure {name} {_arguments(results)} -o {name}.svg")
     try:
         wide, lines = _picture(name, results, PAGE)
         narrow, _ = _picture(name, results, COLUMN)
@@ -212,19 +145,28 @@ def _figure(name: str, results: Results) -> FigureEntry:
 
 def _picture(name: str, results: Results, width: float) -> tuple[str, list[str]]:
     """A figure as part of the page, and its caption."""
-    with drawing():
-        figure, lines = draw(name, results, width)
-        return f"data:image/png;base64,{base64.b64encode(picture_bytes(figure, '.png')).decode()}", lines
+    figure, lines = draw(name, results, width)
+    return f"data:image/png;base64,{base64.b64encode(picture_bytes(figure, '.png')).decode()}", lines
 
 
-def _run(curve: Curve, labels: Labels) -> RunEntry:
+def _run(curve: Curve, look: str) -> RunEntry:
     return RunEntry(
         task=curve.task.title,
-        name=_name(curve, labels),
-        value=_mean_and_error(curve.final()),
-        area=_mean_and_error(curve.area),
+        name=curve.name,
+        look=look,
+        value=mean_and_error(curve.final()),
+        area=mean_and_error(curve.area),
+        metrics=[_metric_text(name, float(curve.mean_of(name)[-1])) for name in DECOMPOSITION],
         seeds=", ".join(map(str, curve.seeds)),
         steps=_last_step(curve),
         state="; ".join(curve.notes) or "complete",
+        folders=[shortened(folder, LONGEST_NAME) for folder in curve.folders],
         command=shortened(train_command(curve.config, curve.seeds), LONGEST_SENTENCE),
     )
+
+
+def _metric_text(name: str, value: float) -> str:
+    """A metric in the table; how far an R² lies below -1 tells no more than that it does."""
+    if value != value:
+        return "–"
+    return "< −1" if name == "fit_r2" and value < -1.0 else number_text(value, 3)

@@ -9,7 +9,7 @@ Randomness has no state here: every draw follows from the seed, the stream and t
 thread writes each file under another name and renames it. Two generations are kept; what neither names is removed.
 """
 
-from diaster.rundir.checkpoint.manifest import DIRECTORY, generations
+from diaster.rundir.checkpoint.manifest import DIRECTORY, checksum, generations
 from diaster.rundir.checkpoint.reading import Checkpoint, read_checkpoint
 from diaster.rundir.checkpoint.removal import remove_all
 from diaster.rundir.checkpoint.writing import CheckpointWriter, Snapshot
@@ -19,6 +19,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointWriter",
     "Snapshot",
+    "checksum",
     "generations",
     "read_checkpoint",
     "remove_all",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,7 +49,13 @@ class Checkpoint(NamedTuple):
 
 
 def read_checkpoint(
-    directory: Path, settings: str, n_seeds: int, capacity: int, most: int, as_begun: str | None = None
+    directory: Path,
+    settings: str,
+    n_seeds: int,
+    capacity: int,
+    most: int,
+    as_begun: str | None = None,
+    former: Sequence[str] = (),
 ) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that is whole, and sentences on what is wrong with newer ones. None where there is none.
 
@@ -56,10 +63,10 @@ def read_checkpoint(
     episodes that are whole, if every seed has enough of them to learn from.
 
     `most` limits the bytes of a file; `as_begun` is the text of the same settings as a version with fewer of them
-    wrote it.
+    wrote it; `former` are checksums of the settings that the run had when it was shorter.
     """
     refuse_link(directory)
-    known = [checksum(text.encode()) for text in (settings, as_begun) if text is not None]
+    known = [*former, *(checksum(text.encode()) for text in (settings, as_begun) if text is not None)]
     complaints: list[str] = []
     readable: list[Manifest] = []
     numbers = generations(directory)

@@ -28,8 +28,8 @@ def remove_others(directory: Path, numbers: Sequence[int]) -> None:
             item.unlink(missing_ok=True)
 
 
-def remove_all(directory: Path) -> None:
-    """Remove every checkpoint: the run is complete."""
-    remove_others(directory, [])
+def remove_all(directory: Path, but: int | None = None) -> None:
+    """Remove every checkpoint, or all but one: the run is complete."""
+    remove_others(directory, [] if but is None else [but])
     if directory.is_dir() and not any(directory.iterdir()):
         directory.rmdir()

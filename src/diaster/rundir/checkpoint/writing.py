@@ -20,6 +20,7 @@ from diaster.rundir.checkpoint.manifest import (
     checksum,
     manifest_bytes,
     manifest_name,
+    read_manifest,
 )
 from diaster.rundir.checkpoint.packing import (
     Arrays,
@@ -74,9 +75,23 @@ class CheckpointWriter:
         return self._new_bytes
 
     @property
+    def number(self) -> int:
+        """The generation that was written last, or is being written."""
+        return self._number
+
+    @property
+    def replay_bytes(self) -> int:
+        """How large the replay is that the next checkpoint names."""
+        return sum(item.file.size for item in self._lasting.replay) + self._new_bytes
+
+    @property
     def is_busy(self) -> bool:
         """Whether a checkpoint is being written, or has been and is not settled."""
         return self._writing is not None
+
+    def size_of(self, number: int) -> int:
+        """The bytes of all files of a generation."""
+        return sum(file.size for file in read_manifest(self._directory, number).files)
 
     def go_on_from(self, checkpoint: Checkpoint) -> None:
         """Continue the count of a checkpoint that was read."""

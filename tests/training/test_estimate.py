@@ -1,4 +1,4 @@
-"""What cells are expected to take: rough, but in proportion, and corrected by what was seen."""
+"""What runs are expected to take: rough, but in proportion."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from diaster.config import build_config
 from diaster.replay.store import store_bytes
-from diaster.sweep.estimate import PROCESS_BYTES, Finished, Need, correction, estimate
-from diaster.types import EnvSpec
+from diaster.training.estimate import PROCESS_BYTES, Need, estimate
+from diaster.types import EnvSpec, Image
 
 HOPPER = EnvSpec("Hopper-v5", 11, 3, None, None, (3,), 1000)  # type: ignore[arg-type]
 
@@ -20,7 +20,9 @@ def need(cores: float = 2, is_on_gpu: bool = False, **settings: Any) -> Need:
 
 
 def test_the_rough_figures_are_those_of_the_docs() -> None:
-    assert 100_000 / need().seconds == pytest.approx(183, rel=0.15)  # docs/performance.md: one seed on two cores
+    assert 100_000 / need().seconds == pytest.approx(
+        183, rel=0.15
+    )  # docs/explanation/performance.md: one seed on two cores
     five = need(is_on_gpu=True, seeds=5, steps=1_000_000)
     assert 5_000_000 / five.seconds == pytest.approx(13_000, rel=0.25)  # 11 to 18 thousand on an H200
 
@@ -35,6 +37,22 @@ def test_more_work_takes_longer() -> None:
     assert need(evaluation={"every": 1000, "episodes": 10}).seconds > base
 
 
+def test_images_of_held_out_episodes_count_as_memory() -> None:
+    filmed = HOPPER._replace(obs_dim=12_288, image=Image(64, 3))
+
+    def memory(**evaluation: int) -> int:
+        config = build_config(env="Hopper-v5", steps=3000, horizon=1000, warmup_steps=1000, evaluation=evaluation)
+        return estimate(config, filmed, 2, False).memory
+
+    one = memory(every=3000, episodes=1)
+    for evaluation, n_more in (
+        ({"every": 1000, "episodes": 10}, 29),
+        ({"every": 1000, "episodes": 10, "held_out": 20}, 19),
+        ({"every": 1000, "episodes": 40, "held_out": 20}, 39),  # those of one evaluation at least
+    ):
+        assert memory(**evaluation) - one == n_more * 1001 * 12_288
+
+
 def test_deeper_and_wider_nets_of_an_agent_take_longer() -> None:
     small, full = (need(agent={"name": "xqc", "size": size}).seconds for size in ("small", "full"))
     assert need().seconds < small < full
@@ -43,7 +61,8 @@ def test_deeper_and_wider_nets_of_an_agent_take_longer() -> None:
 
 def test_memory_is_that_of_the_replay_of_all_seeds_and_of_a_process() -> None:
     found = need(method="ircr", seeds=5, steps=1_000_000)
-    assert found.memory == PROCESS_BYTES + 5 * store_bytes(1_000_000, 11, 3)
+    held_out = 50 * 1001 * 11 * 4
+    assert found.memory == PROCESS_BYTES + 5 * (store_bytes(1_000_000, 11, 3) + held_out)
 
 
 def test_what_an_update_looks_at_depends_on_the_method() -> None:
@@ -64,11 +83,3 @@ def test_an_update_that_looks_at_more_steps_takes_longer() -> None:
 
     assert seconds(name="rd") > seconds(name="rrd")
     assert seconds(name="rudder") > seconds(name="rd", batch_episodes=8)  # a recurrent net on the same steps
-
-
-def test_expectations_are_corrected_by_finished_cells_of_the_method_else_by_all() -> None:
-    finished = [Finished("rrd", 10.0, 20.0), Finished("rrd", 10.0, 30.0), Finished("ircr", 10.0, 5.0)]
-    assert correction("rrd", finished) == (2.5, 2)
-    assert correction("ircr", finished) == (0.5, 1)
-    assert correction("diaster", finished) == (2.0, 3)
-    assert correction("diaster", []) == (1.0, 0)
