@@ -14,7 +14,8 @@ import numpy as np
 
 from diaster.config import build_config
 from diaster.envs.isolation import IsolatedEnv
-from diaster.envs.making import gym_spec, make_env
+from diaster.envs.making import make_env
+from diaster.envs.source import find_source, pack
 from diaster.training.loop import Trainer
 from diaster.training.progress import Silent
 from diaster.training.schedule import Chunk
@@ -52,7 +53,7 @@ def checkpoint_milliseconds() -> list[float]:
 
 
 def main() -> None:
-    isolated = IsolatedEnv(gym_spec(ENV).to_json(), 1000, (), 60.0)
+    isolated = IsolatedEnv(pack(find_source(ENV)), 1000, 60.0)
     print(f"a step of {ENV}: {microseconds_per_step(make_env(ENV, 1000)):.0f} µs")
     print(f"the same in a process of its own: {microseconds_per_step(isolated):.0f} µs")
     took = checkpoint_milliseconds()

@@ -1,4 +1,4 @@
-"""The watch-repair problem, RUDDER's own yardstick: Diaster, RUDDER and TD compared, tabular.
+"""The watch-repair problem, RUDDER's own benchmark: Diaster, RUDDER and TD compared, tabular.
 
     python examples/watch_repair.py                           # ten seeds of each, a table and watch-repair.png
     python examples/watch_repair.py --seeds 3 --out few.png
@@ -24,12 +24,12 @@ step there is one action, so that the maximum in the update is over one value. O
 - Diaster: its step reward r̂(s, a), with nets of the same size, step size and batches. The variance penalty is 16:
   rewards of an episode that differ little have the sign of its expected profit from the first step on.
 
-The two nets have 25 updates after every 25 episodes. They alone learn in the first 100: until then the decisions of
-their agents are drawn by chance, as every agent's are before its values move.
+The two nets have 25 updates after every 25 episodes. In the first 100 episodes only the nets learn: until then their
+agents decide at random, as every agent does before its values change.
 
-**The criterion.** An agent has solved the problem with the first episode after which its greedy decision is right for
-all four brands, and stays so after each of the next 999 episodes too. What is counted is the episodes up to and with
-that first one. It is the same for all three, and looked at after every episode.
+**The criterion.** An agent has solved the problem at the first episode after which its greedy decision is right for all
+four brands, and stays right after each of the next 999 episodes. The result is the number of episodes up to and with
+that first one. The criterion is the same for all three, and is checked after every episode.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ import numpy as np
 from gymnasium import spaces
 from jax import Array
 
-from diaster.analysis.figures.style import FORMATS
+from diaster.analysis.figures.style import FORMATS, method_style
 from diaster.config import DiasterConfig, EpisodicConfig, RudderConfig, parse_seeds
 from diaster.decomposers import Decomposer
 from diaster.decomposers.controls import make_episodic
@@ -431,7 +431,9 @@ def plot(results: Sequence[Result], out: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    looks = [("#0072b2", "-", "o"), ("#d55e00", "--", "s"), ("#000000", ":", "D")]  # Okabe and Ito's colours
+    looks = map(
+        method_style, ("diaster", "rudder", "episodic")
+    )  # TD learns from the profit alone, as that control does
     with plt.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         figure, (above, below) = plt.subplots(
             2, 1, figsize=(6.0, 4.8), sharex=True, height_ratios=(2, 1), layout="constrained"
@@ -440,7 +442,8 @@ def plot(results: Sequence[Result], out: Path) -> None:
             earned = (result.repairs * EXPECTED_PROFIT).mean(axis=-1)  # [S, N]
             bins = np.unique(np.geomspace(10, earned.shape[1], 60).astype(int))
             middle = np.array([earned[:, a:b].mean() for a, b in pairwise(bins)])
-            above.plot(bins[1:], middle, color=colour, linestyle=line, linewidth=2.0, label=result.name)
+            curve = {"color": colour, "linestyle": line, "marker": marker, "markevery": (3 * row, 12), "markersize": 5}
+            above.plot(bins[1:], middle, linewidth=2.0, label=result.name, **curve)
             solved = result.needed[np.isfinite(result.needed)]
             below.scatter(solved, np.full(len(solved), row), color=colour, marker=marker, alpha=0.6, linewidths=0)
             if len(solved) < len(result.needed):  # hollow: given up here
@@ -450,7 +453,8 @@ def plot(results: Sequence[Result], out: Path) -> None:
             above.axhline(value, color="0.5", linewidth=0.8)
             above.annotate(text, (10, value), (0, 3), textcoords="offset points", color="0.35", fontsize=9)
         above.set_ylabel("profit per watch of\ngreedy decisions")
-        above.legend(frameon=False, loc="lower right")
+        above.margins(y=0.1)
+        figure.legend(*above.get_legend_handles_labels(), frameon=False, loc="outside upper center", ncols=3)
         below.set_yticks(range(len(results)), [result.name for result in results])
         below.set_ylim(len(results) - 0.5, -0.5)
         below.set_ylabel("solved, by seed")

@@ -1,0 +1,56 @@
+"""Draw the pictures of README and docs again, from the runs that are kept in results/ (`make figures`).
+
+    python benchmarks/figures.py                   # into docs/images
+    python benchmarks/figures.py --out build/images
+
+A picture is a figure of some of the runs; the command `diaster figure` draws any other.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import NamedTuple
+
+from diaster.analysis.figures import write_figure
+
+ROOT = Path(__file__).parents[1]
+RESULTS, IMAGES = ROOT / "results", ROOT / "docs" / "images"
+SAC, XQC = "2026-11-15-sac", "2026-11-16-xqc"
+
+
+class Picture(NamedTuple):
+    """A figure of some of the runs."""
+
+    figure: str
+    folder: str
+    only: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+PICTURES = {
+    "tasks": Picture(
+        "performance",
+        ".",
+        (XQC, f"{SAC}/*-v5", f"{SAC}/Hopper-v5-dense"),
+        (f"{XQC}=XQC", f"{SAC}/*-dense=SAC on the hidden rewards", f"{SAC}=SAC"),
+    ),
+    "figures-performance": Picture("performance", SAC),
+    "figures-metrics": Picture("metrics", SAC, ("Hopper*",)),
+    "hopper-methods": Picture("performance", SAC, ("Hopper*",)),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=IMAGES)
+    out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    for name, picture in PICTURES.items():
+        found = RESULTS / picture.folder
+        write_figure(picture.figure, found, out / f"{name}.png", only=picture.only, labels=picture.labels)
+        print(f"wrote {out / name}.png")
+
+
+if __name__ == "__main__":
+    main()
