@@ -327,7 +327,7 @@ def test_the_net_may_see_what_a_step_led_to_and_its_running_average_may_make_the
     states = [state]
     for key in jax.random.split(jax.random.key(0), 3):
         states.append(jit(decomposer.update)(states[-1], decomposer.draw(states[-1], store, key))[0])
-    mean = jax.tree.map(np.asarray, states[0].mean_predicted_return)
+    mean = jax.tree.map(np.asarray, states[0].mean_predicted_return.net)
     for number, later in enumerate(states[1:]):
         keep = min(0.1, number / (number + 10.0))
         mean = jax.tree.map(lambda slow, fast: keep * slow + (1 - keep) * fast, mean, later.predicted_return)  # noqa: B023

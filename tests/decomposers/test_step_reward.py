@@ -187,7 +187,7 @@ def some_updates(n: int, **settings):
 
 def test_the_step_reward_may_be_the_running_average_of_the_net_that_is_fitted():
     decomposer, states = some_updates(4, averaging=0.1)
-    mean = jax.tree.map(np.asarray, states[0].mean_step_reward)
+    mean = jax.tree.map(np.asarray, states[0].mean_step_reward.net)
     for number, state in enumerate(states[1:]):
         keep = min(0.1, number / (number + 10.0))
         mean = jax.tree.map(lambda slow, fast: keep * slow + (1.0 - keep) * fast, mean, state.step_reward)  # noqa: B023
@@ -244,3 +244,14 @@ def test_hidden_rewards_of_held_out_episodes_come_back_from_totals_alone(name):
     before, after = jit(fit)(state, store, jax.random.split(jax.random.key(0), 600))
     assert abs(np.corrcoef(before, expected)[0, 1]) < 0.4  # what a net knows by chance
     assert np.corrcoef(after, expected)[0, 1] > 0.8
+
+
+def test_a_running_average_that_another_run_takes_over_is_not_dropped_at_its_first_update():
+    decomposer, states = some_updates(30, averaging=0.9)
+    inherited = states[-1]._replace(optimizer=states[0].optimizer)  # as `--from` has it
+    _, store = with_episodes(numbered_episodes([3, 4]))
+    later, _ = decomposer.update(inherited, decomposer.draw(inherited, store, jax.random.key(0)))
+    before, fitted, after = (
+        net[0].weight for net in (inherited.mean_step_reward.net, later.step_reward, later.mean_step_reward.net)
+    )
+    np.testing.assert_allclose(after, 0.75 * before + 0.25 * fitted, rtol=1e-5, atol=1e-6)  # 30 of 40

@@ -16,6 +16,7 @@ from small_runs import EVERY_METHOD, QUICK, XQC, StoppingAt, learnt_bytes, small
 from diaster.agents import make_agent
 from diaster.config import AGENTS, METHODS, build_config
 from diaster.decomposers import make_decomposer
+from diaster.decomposers.ircr import Elite
 from diaster.errors import DiasterError, Stopped
 from diaster.learning.snapshot import LearnerState, lasting_arrays
 from diaster.run import Run
@@ -49,18 +50,18 @@ def test_what_lasts_of_a_state_is_all_but_its_optimisers(agent: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_lasts_of_a_decomposer_is_all_but_its_optimisers(method: str) -> None:
+def test_what_lasts_of_a_decomposer_is_all_but_its_optimisers_and_episodes(method: str) -> None:
     spec = continuous_spec(2)
     decomposer = make_decomposer(build_config(method={"name": method}).method, spec.horizon)
     check_what_lasts(decomposer.init(jax.random.key(0), spec))
 
 
 def check_what_lasts(state: Any) -> None:
-    def is_of_optax(part: Any) -> bool:
-        return type(part).__module__.startswith("optax")
+    def is_left_out(part: Any) -> bool:
+        return type(part).__module__.startswith("optax") or isinstance(part, Elite)
 
-    parts = jax.tree.leaves(state, is_leaf=is_of_optax)
-    n_lasting = sum(not is_of_optax(part) for part in parts)
+    parts = jax.tree.leaves(state, is_leaf=is_left_out)
+    n_lasting = sum(not is_left_out(part) for part in parts)
     assert len(lasting_arrays(LearnerState((), state))) == n_lasting
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,13 @@ from diaster.decomposers.statistics import Moments, normalize
 from diaster.replay.store import Steps
 
 Net = TypeVar("Net", bound=Any)
+
+
+class Average(NamedTuple):
+    """A running average of nets, with what it needs to go on after the optimiser has begun anew (`--from`)."""
+
+    net: Any
+    updates: Array  # []
 
 
 def net_inputs(moments: Moments, steps: Steps, normalized: bool, next_obs: bool) -> Array:
@@ -41,3 +48,14 @@ def follow(mean: Net, net: Net, updates: Array, averaging: float) -> Net:
     keep = jnp.minimum(averaging, updates / (updates + 10.0))
     followed: Net = jax.tree.map(lambda slow, fast: fast + keep * (slow - fast), mean, net)
     return followed
+
+
+def init_average(net: Any) -> Average:
+    """Of the net as it begins."""
+    copied = jax.tree.map(jnp.copy, net)  # no array twice: a state may be donated
+    return Average(copied, jnp.zeros((), jnp.int32))
+
+
+def with_net(average: Average, net: Any, averaging: float) -> Average:
+    """The average with one more net."""
+    return Average(follow(average.net, net, average.updates, averaging), average.updates + 1)

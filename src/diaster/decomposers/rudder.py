@@ -28,7 +28,7 @@ from jax import Array
 
 from diaster.config import RudderConfig
 from diaster.decomposers import Decomposer, Metrics
-from diaster.decomposers.fitting import adam, follow, n_inputs, net_inputs
+from diaster.decomposers.fitting import Average, adam, init_average, n_inputs, net_inputs, with_net
 from diaster.decomposers.statistics import (
     Moments,
     Rate,
@@ -66,7 +66,7 @@ class RudderState(NamedTuple):
     moments: Moments
     rate: Rate
     size: Size
-    mean_predicted_return: ReturnNet | None = None  # the running average, where there is one
+    mean_predicted_return: Average | None = None  # the running average, where there is one
 
 
 class Batch(NamedTuple):
@@ -136,7 +136,7 @@ def make_rudder(config: RudderConfig, horizon: int) -> Decomposer:
             moments=init_moments(spec.obs_dim),
             rate=init_rate(),
             size=Size(jnp.zeros(()), jnp.zeros(())),
-            mean_predicted_return=jax.tree.map(jnp.copy, net) if is_averaged else None,
+            mean_predicted_return=init_average(net) if is_averaged else None,
         )
 
     def ingest(state: RudderState, store: EpisodeStore, block: EpisodeBlock) -> RudderState:
@@ -170,11 +170,11 @@ def make_rudder(config: RudderConfig, horizon: int) -> Decomposer:
         net = optax.apply_updates(state.predicted_return, change)
         mean = state.mean_predicted_return
         if mean is not None:
-            mean = follow(mean, net, state.optimizer[0].count, config.averaging)
+            mean = with_net(mean, net, config.averaging)
         return state._replace(predicted_return=net, optimizer=optimizer_state, mean_predicted_return=mean), metrics
 
     def label(state: RudderState, steps: Steps) -> Array:
-        net = state.predicted_return if state.mean_predicted_return is None else state.mean_predicted_return
+        net = state.predicted_return if state.mean_predicted_return is None else state.mean_predicted_return.net
         prediction = predict_return(net, unit(state), inputs_of(state, steps), steps.time == 0)
         at_first = predict_before(net, unit(state))
         return redistribute(prediction, at_first, steps.time, steps.length, steps.episode_return / scale(state))

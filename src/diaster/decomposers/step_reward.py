@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import optax
 from jax import Array
 
 from diaster.config import RdConfig, RrdConfig
 from diaster.decomposers import Decomposer, Metrics
-from diaster.decomposers.fitting import adam, follow, n_inputs, net_inputs
+from diaster.decomposers.fitting import Average, adam, init_average, n_inputs, net_inputs, with_net
 from diaster.decomposers.linear_base import (
     EpisodeMeans,
     LinearReward,
@@ -54,7 +53,7 @@ class StepRewardState(NamedTuple):
     rate: Rate
     base: LinearReward | None = None
     base_means: EpisodeMeans | None = None
-    mean_step_reward: MLP | None = None  # the running average, where there is one
+    mean_step_reward: Average | None = None  # the running average, where there is one
 
 
 class Batch(NamedTuple):
@@ -87,7 +86,7 @@ def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_l
             init_rate(),
             base,
             base_means,
-            jax.tree.map(jnp.copy, step_reward) if is_averaged else None,  # no array twice: a state may be donated
+            init_average(step_reward) if is_averaged else None,
         )
 
     def ingest(state: StepRewardState, store: EpisodeStore, block: EpisodeBlock) -> StepRewardState:
@@ -117,12 +116,12 @@ def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_l
         step_reward = optax.apply_updates(state.step_reward, change)
         mean = state.mean_step_reward
         if mean is not None:
-            mean = follow(mean, step_reward, state.optimizer[0].count, config.averaging)
+            mean = with_net(mean, step_reward, config.averaging)
         metrics = {"step_loss": loss} | base_metrics(state.base, state.base_means)
         return state._replace(step_reward=step_reward, optimizer=optimizer_state, mean_step_reward=mean), metrics
 
     def net_reward(state: StepRewardState, steps: Steps) -> Array:
-        net = state.step_reward if state.mean_step_reward is None else state.mean_step_reward
+        net = state.step_reward if state.mean_step_reward is None else state.mean_step_reward.net
         return mlp(net, inputs_of(state, steps))[..., 0]
 
     def reward(state: StepRewardState, steps: Steps) -> Array:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from diaster.nn.trees import leaf_names
 
 LABELS = "labels"  # their name among the arrays
-OPTIMIZER = "optimizer"  # in the name of every field of a state that only the next gradient step needs
+OPTIMIZER = "optimizer"  # ends the name of every field of a state that only the next gradient step needs
+ELITE = "elite"  # episodes, kept by IRCR: like a replay, they belong to one run
 
 
 Nets = TypeVar("Nets", bound=Any)
@@ -68,11 +69,11 @@ def net_arrays(nets: LearnerState) -> dict[str, NDArray[Any]]:
 
 
 def lasting_arrays(nets: LearnerState) -> dict[str, NDArray[Any]]:
-    """The same without optimisers: what another run can begin with."""
+    """The same without optimisers and episodes: what another run can begin with."""
     return {
         name: np.array(jax.device_get(leaf))
         for name, leaf in leaf_names({"state": nets})
-        if not any(part.endswith(OPTIMIZER) for part in name.split("."))
+        if not any(part.endswith((OPTIMIZER, ELITE)) for part in name.split("."))
     }
 
 
