@@ -11,6 +11,7 @@ Nothing is trained here; results/README.md says what the runs are, and how more 
 from __future__ import annotations
 
 import argparse
+import signal
 import tarfile
 from pathlib import Path
 
@@ -81,6 +82,7 @@ def main() -> None:
     if given.command == "pack":
         pack(given.folder, given.out, given.unfinished)
         return
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads the table may stop: `… | head`
     print(HEAD)
     for curve in curves_in(read_results(given.folder)):
         print(row(curve, given.at))

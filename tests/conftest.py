@@ -116,11 +116,13 @@ def empty_cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[..., Any]:
+def trained(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Small runs that all tests share, one for each setting: `trained(seeds=2)`. They are not to be changed."""
     from small_runs import trained as train_once
 
-    root = tmp_path_factory.getbasetemp() if worker_id == "master" else tmp_path_factory.getbasetemp().parent
+    root = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):  # a worker's folder is in the one of all
+        root = root.parent
     folder = root / "trained"
     folder.mkdir(exist_ok=True)
     return partial(train_once, folder)

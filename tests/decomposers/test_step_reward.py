@@ -250,7 +250,7 @@ def test_a_running_average_that_another_run_takes_over_is_not_dropped_at_its_fir
     decomposer, states = some_updates(30, averaging=0.9)
     inherited = states[-1]._replace(optimizer=states[0].optimizer)  # as `--from` has it
     _, store = with_episodes(numbered_episodes([3, 4]))
-    later, _ = decomposer.update(inherited, decomposer.draw(inherited, store, jax.random.key(0)))
+    later, _ = jit(decomposer.update)(inherited, jit(decomposer.draw)(inherited, store, jax.random.key(0)))
     before, fitted, after = (
         net[0].weight for net in (inherited.mean_step_reward.net, later.step_reward, later.mean_step_reward.net)
     )

@@ -75,9 +75,11 @@ def test_places_that_cannot_be_written_to_are_refused_before_anything_is_compute
     source = open_source(path, Faults())
     (tmp_path / "folder.npz").mkdir()
     (tmp_path / "again.npz").symlink_to(path)
+    write_npz(tmp_path / "earlier.npz", flat(walks(2)))
     for out, sentence in (
         (path, "is the data set itself, which is never changed"),
         (tmp_path / "again.npz", "is the data set itself, which is never changed"),
+        (tmp_path / "earlier.npz", r"earlier\.npz' is there already; choose another name, or remove it"),
         (tmp_path / "no" / "new.npz", "the folder '.*no' for 'new.npz' does not exist"),
         (tmp_path / "folder.npz", "is a folder; give the name of a file"),
         (tmp_path / "new.parquet", r"is of another format than .*; write the same one \(.npz\), or a Minari data set"),

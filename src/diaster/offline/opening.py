@@ -66,6 +66,8 @@ def check_out(source: Source, out: str | os.PathLike[str]) -> None:
         raise DiasterError(f"'{path}' is a folder; give the name of a file.")
     if given is not None and path.exists() and path.samefile(given):
         raise DiasterError(f"'{out}' is the data set itself, which is never changed; choose another name.")
+    if os.path.lexists(path):
+        raise DiasterError(f"'{out}' is there already; choose another name, or remove it.")
 
 
 def write(source: Any, out: str | os.PathLike[str], relabelled: Relabelled) -> None:

@@ -1,8 +1,8 @@
 """Beginning with the nets of another run: which of them are taken, and why others cannot be.
 
 Taken are policies, critics, targets, temperature and what normalises, the encoders that see images, and the decomposers
-where the method is the same. Optimisers with their step sizes, replay and the table begin anew; DQN explores as it did
-at the end.
+where the method is the same. Optimisers with their step sizes, replay, IRCR's best episodes and the table begin anew;
+DQN explores as it did at the end.
 """
 
 from __future__ import annotations
