@@ -110,7 +110,12 @@ def test_what_has_an_unknown_name_or_no_place_is_refused(given: Path, empty_cwd:
 
 
 NUMBERS = {
-    "train Toy-v0 --steps ten": ["--steps", "'ten'"],
+    "train Toy-v0 --steps ten": ["--steps is 'ten'; it takes a whole number, in digits"],
+    "train Toy-v0 --steps 1e6": ["--steps is '1e6'; it takes a whole number, in digits"],
+    "train Toy-v0 --agent.learning-rate x": ["--agent.learning-rate is 'x'; it takes a number"],
+    "train Toy-v0 --feedback-every often": ["is 'often'; it takes a whole number or episode or environment"],
+    "train Toy-v0 --method.return-scale x": ["--method.return-scale is 'x'; it takes a number or auto"],
+    "train ToyDot-v0 --method.base linear": ["method.base=linear", "images", "--method.base none"],
     "train Toy-v0 --steps 0": ["steps=0 is too small"],
     "train Toy-v0 --steps -5": ["steps=-5 is too small"],
     "train Toy-v0 --seeds 0": ["at least one is needed"],

@@ -67,9 +67,21 @@ def _sentence(box: str, command: str) -> str:
         lines, rules = lines[2:], [n - 2 for n in rules[1:]]
     end = rules[0] if rules else len(lines)
     text = " ".join(lines[:end]).removeprefix("Error parsing ").rstrip(".")
-    not_a_number = re.fullmatch(r"(\S+): (?:invalid literal for int\(\)|could not convert string).*('.*')", text)
-    if not_a_number:
-        text = f"{not_a_number[1]} is {not_a_number[2]}, which is no number it can take"
+    text = _what_it_takes(text) or text
     near = next((line.split()[0] for line in lines[end:] if line.startswith("--") and line.strip("-")), "").rstrip(",")
     hint = f" Did you mean {near}?" if near and "Perhaps" in box else ""
     return f"{text[:1].lower() + text[1:]}.{hint} 'diaster {command} --help' lists what is allowed."
+
+
+def _what_it_takes(complaint: str) -> str | None:
+    """A value that cannot be read as what a flag takes, in words; None where the complaint is another."""
+    if found := re.fullmatch(r"(\S+): invalid literal for int\(\).*('.*')", complaint):
+        flag, value, allowed = found[1], found[2], "a whole number, in digits"
+    elif found := re.fullmatch(r"(\S+): could not convert string.*('.*')", complaint):
+        flag, value, allowed = found[1], found[2], "a number"
+    elif found := re.fullmatch(r"(\S+): no type matching (INT|FLOAT)\|\{(.+)\} could .* from \[('.*')\]", complaint):
+        number = "a whole number" if found[2] == "INT" else "a number"
+        flag, value, allowed = found[1], found[4], f"{number} or {found[3].replace(',', ' or ')}"
+    else:
+        return None
+    return f"{flag} is {value}; it takes {allowed}"

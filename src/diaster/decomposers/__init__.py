@@ -91,5 +91,10 @@ def make_decomposer(
             f"the method '{settings.name}' keeps episodes of its own, too large where observations are images; "
             "use another --method, diaster or rrd, say."
         )
+    if (base := getattr(settings, "base", "none")) != "none":
+        raise DiasterError(
+            f"method.base={base} needs observations that are numbers, and not images, whose features change while the "
+            "encoder learns; use --method.base none."
+        )
     behind_an_encoder: Callable[[Decomposer], Decomposer] = imported("diaster.decomposers.on_images:behind_an_encoder")
     return behind_an_encoder(decomposer)
