@@ -33,6 +33,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "method": {"segments": "all", "batch_steps": 4, "n_cuts": 1, "terminal_target": "return"}
     },
     "diaster, a linear base": {"method": {"base": "linear", **SAMPLED}},
+    "diaster, a mixed base": {"method": {"base": "mixed", **SAMPLED}},
     "diaster, an ensemble": {
         "method": {"ensemble": 2, "careful": 0.5, "unbiased": True, "next_obs": True, "weight_decay": 1.0, **SAMPLED}
     },

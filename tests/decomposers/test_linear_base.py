@@ -11,7 +11,13 @@ from jax import jit
 from diaster.config import DiasterConfig
 from diaster.decomposers import linear_base
 from diaster.decomposers.diaster import make_diaster
-from diaster.decomposers.linear_base import add_episodes, init_linear_base, linear_reward, returns_for_net
+from diaster.decomposers.linear_base import (
+    add_episodes,
+    init_linear_base,
+    linear_and_net,
+    linear_reward,
+    returns_for_net,
+)
 from diaster.decomposers.statistics import add_rows, init_moments
 from diaster.errors import DiasterError
 from diaster.replay import store as replay
@@ -199,15 +205,43 @@ def test_a_net_is_fitted_to_what_the_linear_reward_leaves_of_a_return(n_steps):
     episodes = random_episodes([7, n_steps], seed=4)
     store = replay.insert(replay.init_store(4096, OBS, ACTIONS), block_of(episodes))
     for seed in range(3):
-        left = returns_for_net(base[0], store, jnp.array([1, 1]), jax.random.key(seed))
+        left = returns_for_net("linear", base[0], store, jnp.array([1, 1]), jax.random.key(seed))
         of_steps = rewards(base, episodes[1])
         # Up to 128 steps each counts once or evenly often, beyond that most do.
         tolerance = 1e-3 * n_steps if n_steps in (1, 128) else 3.0 * of_steps.std() * n_steps**0.5
         np.testing.assert_allclose(left, episodes[1].episode_return - of_steps.sum(), atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", ["none", "mixed"])
+def test_a_net_is_fitted_to_whole_returns_without_a_base_and_beside_a_mixed_one(kind):
+    base = fitted(random_episodes(lengths(30)))[0] if kind == "mixed" else None
+    episodes = random_episodes([7, 5], seed=4)
+    store = replay.insert(replay.init_store(4096, OBS, ACTIONS), block_of(episodes))
     np.testing.assert_array_equal(
-        returns_for_net(None, store, jnp.array([0, 1]), jax.random.key(0)),
+        returns_for_net(kind, base, store, jnp.array([0, 1]), jax.random.key(0)),
         np.float32([episode.episode_return for episode in episodes]),
     )
+
+
+@pytest.mark.parametrize("kind, linear_share", [("linear", 1.0), ("mixed", 0.75)])
+def test_a_mixed_reward_is_a_mean_of_both_and_a_net_is_added_to_a_linear_one(kind, linear_share):
+    base = fitted(random_episodes(lengths(30)))[0]._replace(net_share=jnp.array(0.25))
+    episode = random_episodes([9], seed=4)[0]
+    steps = replay.Steps(episode.obs[:-1], episode.action, episode.obs[1:], None, None, None, None)
+    both = linear_and_net(kind, base, jnp.full(9, 8.0), steps, jnp.array(2.0))
+    np.testing.assert_allclose(both, linear_share * linear_reward(base, steps) / 2.0 + 0.25 * 8.0, rtol=1e-6)
+
+
+def test_a_mixed_base_weighs_half_where_it_explains_everything_and_nothing_where_it_explains_nothing():
+    def net_share(episodes):
+        decomposer = make_diaster(DiasterConfig(base="mixed", hidden=4), 12)
+        return float(
+            decomposer.ingest(decomposer.init(jax.random.key(0), spec_of()), None, block_of(episodes)).base.net_share
+        )
+
+    assert net_share(random_episodes(lengths(60))) == pytest.approx(0.5, abs=1e-3)
+    rng = np.random.default_rng(0)
+    assert net_share(random_episodes(lengths(60), lambda obs, action: rng.normal(size=len(action)))) > 0.9
 
 
 def test_thousands_of_observations_are_projected():
@@ -222,9 +256,10 @@ def test_thousands_of_observations_are_projected():
     assert float(base[1].explained) > 0.9
 
 
-def test_rewards_of_single_steps_are_what_it_goes_with():
-    with pytest.raises(DiasterError, match=r"base=linear .* use --method.base none"):
-        make_diaster(DiasterConfig(base="linear", reward_source="difference"), 10)
+@pytest.mark.parametrize("base", ["linear", "mixed"])
+def test_rewards_of_single_steps_are_what_it_goes_with(base):
+    with pytest.raises(DiasterError, match=rf"base={base} .* use --method.base none"):
+        make_diaster(DiasterConfig(base=base, reward_source="difference"), 10)
 
 
 def test_the_share_of_the_net_can_be_given():

@@ -9,7 +9,7 @@ from diaster.config.limits import Count, CountOrNone, Fraction, NotNegative, Pos
 
 Auto = Literal["auto"]
 Members = Annotated[int, at_least(1), at_most(100)]
-Base = Literal["none", "linear"]
+Base = Literal["none", "linear", "mixed"]
 EpisodeDraw = Literal["length", "uniform"]
 
 
@@ -66,7 +66,8 @@ class FittedConfig(NetConfig):
     """Settings of Diaster, RRD and RD, whose nets reward single steps."""
 
     base: Base = "none"
-    """linear: a reward linear in (s + s′)/2, a and a², in closed form; nets learn what it leaves (in no paper)."""
+    """linear: a reward linear in (s + s′)/2, a and a², in closed form; nets learn what it leaves (in no paper).
+    mixed: nets learn the whole return, and r̂ is the mean of both rewards."""
     ensemble: Members = 1
     """Decomposers side by side; r̂ is their mean, and how much they differ is logged as disagreement."""
     careful: NotNegative = 0.0

@@ -18,7 +18,8 @@ Generalisations, each with the paper as its neutral setting:
    fades as n / episodes: what many returns determine needs no prior. `unbiased` takes what the draw of segments adds
    to the loss out of it, as RRD's variant does.
 4. Inputs are normalised, and returns are divided by a scale taken from those seen so far.
-5. `base="linear"`: a reward that is linear in features of a step, in closed form; nets learn what it leaves.
+5. `base="linear"`: a reward that is linear in features of a step, in closed form; nets learn what it leaves. With
+   `mixed` they learn the whole return, and r̂ is a mean of both.
 6. `averaging`: r̂ is the running average of the net that is fitted. Batches of a few episodes make the fitted net
    restless, and a policy follows every step reward it is told.
 """
@@ -88,7 +89,7 @@ def init_state(
 ) -> DiasterState:
     """Nets as they begin, and statistics of nothing."""
     cell_key, head_key, step_key = jax.random.split(key, 3)
-    is_based = config.base == "linear"
+    is_based = config.base != "none"
     base, base_means = init_linear_base(jax.random.fold_in(key, 3), spec) if is_based else (None, None)
     n_in, hidden = n_inputs(spec.obs_dim, spec.action_dim, config.next_obs), config.hidden
     sub_reward = SubReward(gru_init(cell_key, n_in, hidden), linear_init(head_key, hidden, 1, hidden**-0.5))
@@ -149,7 +150,7 @@ def draw_batch(config: DiasterConfig, horizon: int, state: DiasterState, store: 
     look_at = sampled_segments if config.segments == "sampled" else cut_episodes
     rows, start = look_at(config, horizon, keys, length)
     steps = gather_steps(store, episode[rows.episode], rows.step)
-    target = returns_for_net(state.base, store, episode, key) / scale_of(config, state)
+    target = returns_for_net(config.base, state.base, store, episode, key) / scale_of(config, state)
     share = None
     if config.penalty_episodes:
         share = jnp.minimum(1.0, config.penalty_episodes / jnp.maximum(store.n_numbers, 1))
@@ -194,11 +195,11 @@ def fit_step_reward(
 def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
     """Diaster for episodes of at most `horizon` steps."""
     optimizer = adam(config.learning_rate, config.weight_decay)
-    is_based, has_step_reward = config.base == "linear", config.reward_source == "step_reward"
+    is_based, has_step_reward = config.base != "none", config.reward_source == "step_reward"
     if is_based and not has_step_reward:
         raise DiasterError(
-            "method.base=linear goes with rewards of single steps, and method.reward_source=difference has none; "
-            "use --method.base none or --method.reward-source step_reward."
+            f"method.base={config.base} goes with rewards of single steps, and method.reward_source=difference has "
+            "none; use --method.base none or --method.reward-source step_reward."
         )
 
     def ingest(state: DiasterState, store: EpisodeStore, block: EpisodeBlock) -> DiasterState:
@@ -209,7 +210,7 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
         def by_net(steps: Steps) -> Array:
             return net_reward(config, state, steps) * scale_of(config, state)
 
-        return with_base_fitted(state, block, by_net, state.updates > 0)
+        return with_base_fitted(config.base, state, block, by_net, state.updates > 0)
 
     def update(state: DiasterState, batch: Batch) -> tuple[DiasterState, Metrics]:
         state, sub_loss, target = fit_sub_reward(config, optimizer, state, batch)
@@ -219,7 +220,8 @@ def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
         return state, metrics | base_metrics(state.base, state.base_means)
 
     def reward(state: DiasterState, steps: Steps) -> Array:
-        return linear_and_net(state.base, net_reward(config, state, steps), steps, scale_of(config, state))
+        by_net = net_reward(config, state, steps)
+        return linear_and_net(config.base, state.base, by_net, steps, scale_of(config, state))
 
     def label(state: DiasterState, steps: Steps) -> Array:
         # Where the net was trained on short segments, longer prefixes would be extrapolation in length.

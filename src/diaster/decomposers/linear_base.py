@@ -12,6 +12,10 @@ where nets need hundreds; what w cannot say is left to a net.
    way; and over an episode the means of s and of s′ hardly differ, so no regression could choose between them.
 2. λ is the one with the least error of leave-one-out. "No weights at all" is one of the choices.
 3. How much a net adds is measured on episodes before the net has seen them.
+
+With `base="mixed"` nets are fitted to whole returns, as without a base, and r̂ is a mean of both rewards. The linear
+one tells which steps pay at once. What a net has learnt from whole episodes also tells which states good episodes go
+through, which a discounted sum of right rewards may not see.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from diaster.config.fitted import Base
 from diaster.decomposers import Metrics
 from diaster.decomposers.statistics import INPUT_CLIP, Moments
 from diaster.replay.store import EpisodeBlock, EpisodeStore, Steps, gather_steps, rows_of
@@ -35,6 +40,7 @@ LEAST_FREEDOM = 1e-3  # of a prediction that leaves its episode out; 32 bits can
 LARGEST_ERROR = 0.95  # of weights that are used, as a share of the error without any
 ACTION_DEVIATION = 0.5  # of actions in [−1, 1], roughly, and of their squares
 FORGETTING = 0.98  # per episode, whatever its spans, of how well a net adds to w
+MIXED = 0.5  # weight of a linear reward that explains everything, beside nets that are fitted to whole returns
 LOOKED_AT = 128  # steps of an episode that stand for its mean
 EXACT = jax.lax.Precision.HIGHEST  # a GPU would keep 11 bits of the factors
 
@@ -48,7 +54,8 @@ class LinearReward(NamedTuple):
     deviation: Array  # [F]
     weight: Array  # [F] of features with deviation 1
     constant: Array  # [] the reward at the centre
-    net_share: Array  # [] how much of a net's reward is added, 0 to 1; all of it before it could be judged
+    net_share: Array  # [] how much of a net's reward is added, 0 to 1; all of it before it could be judged. Where both
+    # are mixed, the linear reward has the rest.
     projection: Array | None  # [F', F] where there are many features
 
 
@@ -99,21 +106,22 @@ def linear_reward(reward: LinearReward, steps: Steps) -> Array:
     return _predicted(reward, features_of(reward, steps))
 
 
-def linear_and_net(base: LinearReward | None, by_net: Array, steps: Steps, scale: Array) -> Array:
+def linear_and_net(kind: Base, base: LinearReward | None, by_net: Array, steps: Steps, scale: Array) -> Array:
     """r̂ of steps, in the agent's scale: that of the net alone, or of both.  # […]"""
     if base is None:
         return by_net
-    return linear_reward(base, steps) / scale + base.net_share * by_net
+    linear_share = 1.0 - base.net_share if kind == "mixed" else 1.0
+    return linear_share * linear_reward(base, steps) / scale + base.net_share * by_net
 
 
-def returns_for_net(base: LinearReward | None, store: EpisodeStore, episode: Array, key: Array) -> Array:
-    """The returns of stored episodes, less what the linear reward makes of them.  # [B]
+def returns_for_net(kind: Base, base: LinearReward | None, store: EpisodeStore, episode: Array, key: Array) -> Array:
+    """The returns of stored episodes, less what a linear reward makes of them that is not mixed with a net's.  # [B]
 
     Its mean comes from steps evenly spaced over an episode, with a random phase, and not from those that a net's update
     looks at: the net would learn to make up for which ones were drawn.
     """
     returns, length = store.episode_return[episode], store.length[episode]
-    if base is None:
+    if base is None or kind == "mixed":
         return returns
     phase = jax.random.uniform(jax.random.fold_in(key, 2), (*episode.shape, 1))
     time = jnp.floor((jnp.arange(LOOKED_AT) + phase) * length[..., None] / LOOKED_AT).astype(int)
@@ -122,7 +130,7 @@ def returns_for_net(base: LinearReward | None, store: EpisodeStore, episode: Arr
 
 
 def with_base_fitted(
-    state: State, block: EpisodeBlock, net_reward: Callable[[Steps], Array], has_learnt: Array
+    kind: Base, state: State, block: EpisodeBlock, net_reward: Callable[[Steps], Array], has_learnt: Array
 ) -> State:
     """A method's state that has taken in a block's episodes; one without a base as it is.
 
@@ -132,6 +140,8 @@ def with_base_fitted(
         return state
     by_net = net_reward(steps_of_block(block)[0])
     base, means = add_episodes(state.base, state.base_means, block, state.moments, by_net, has_learnt)
+    if kind == "mixed":
+        base = base._replace(net_share=1.0 - MIXED * means.explained)
     fitted: State = state._replace(base=base, base_means=means)
     return fitted
 

@@ -72,7 +72,7 @@ def batch_loss(net: MLP, batch: Batch, episode_loss: EpisodeLoss) -> Array:
 
 def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_loss: EpisodeLoss) -> Decomposer:
     """The decomposer that fits r̂ of the chosen steps by the given loss."""
-    optimizer, is_based = adam(config.learning_rate, config.weight_decay), config.base == "linear"
+    optimizer, is_based = adam(config.learning_rate, config.weight_decay), config.base != "none"
     is_averaged = config.averaging > 0.0
 
     def init(key: Array, spec: EnvSpec) -> StepRewardState:
@@ -94,7 +94,9 @@ def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_l
             moments=add_rows(state.moments, block), rate=add_returns(state.rate, block, config.scale_steps)
         )
         has_learnt = state.optimizer[0].count > 0
-        return with_base_fitted(state, block, lambda steps: net_reward(state, steps) * scale(state), has_learnt)
+        return with_base_fitted(
+            config.base, state, block, lambda steps: net_reward(state, steps) * scale(state), has_learnt
+        )
 
     def scale(state: StepRewardState) -> Array:
         return return_scale(config.return_scale, state.rate)
@@ -108,7 +110,7 @@ def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_l
         length = store.length[episode]
         time = jax.vmap(choose)(jax.random.split(step_key, config.batch_episodes), length)  # [B, K]
         inputs = inputs_of(state, gather_steps(store, episode[:, None], time))
-        return Batch(inputs, returns_for_net(state.base, store, episode, key) / scale(state), length)
+        return Batch(inputs, returns_for_net(config.base, state.base, store, episode, key) / scale(state), length)
 
     def update(state: StepRewardState, batch: Batch) -> tuple[StepRewardState, Metrics]:
         loss, gradient = jax.value_and_grad(batch_loss)(state.step_reward, batch, episode_loss)
@@ -125,7 +127,7 @@ def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_l
         return mlp(net, inputs_of(state, steps))[..., 0]
 
     def reward(state: StepRewardState, steps: Steps) -> Array:
-        return linear_and_net(state.base, net_reward(state, steps), steps, scale(state))
+        return linear_and_net(config.base, state.base, net_reward(state, steps), steps, scale(state))
 
     extra = [*(["base"] if is_based else []), *(["mean_step_reward"] if is_averaged else [])]
     saved = ("step_reward", "moments", "rate", *extra)

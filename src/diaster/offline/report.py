@@ -155,7 +155,7 @@ def _facts(model: Decomposition) -> list[tuple[str, str]]:
         found.append(("skipped", f"{data['skipped']:,} bad episodes"))
     if data["left_out"]:
         found.append(("left out", f"{data['left_out']:,} episodes, for lack of room (--memory)"))
-    if getattr(model.settings.method, "base", "none") == "linear":
+    if getattr(model.settings.method, "base", "none") != "none":
         found.append(("net beside the linear reward", f"{results['net_share']:.0%}"))
     return found
 
