@@ -16,7 +16,7 @@ from diaster.analysis.figures import write_figure
 
 ROOT = Path(__file__).parents[1]
 RESULTS, IMAGES = ROOT / "results", ROOT / "docs" / "images"
-SAC, XQC = "2026-11-15-sac", "2026-11-16-xqc"
+SAC, XQC, MIXED = "2026-11-15-sac", "2026-11-16-xqc", ("campaign-mixed", "2026-11-19-standup")
 
 
 class Picture(NamedTuple):
@@ -37,6 +37,13 @@ PICTURES = {
     ),
     "figures-performance": Picture("performance", SAC),
     "figures-metrics": Picture("metrics", SAC, ("Hopper*",)),
+    "mixed-base": Picture(
+        "performance",
+        ".",
+        (*MIXED, f"{XQC}/H*", f"{XQC}/Ant*", f"{XQC}/Walker*"),
+        (f"{XQC}=nets alone", *(f"{folder}=mixed base" for folder in MIXED)),
+    ),
+    "feedback": Picture("feedback", "campaign-feedback"),
     "hopper-methods": Picture("performance", SAC, ("Hopper*",)),
 }
 

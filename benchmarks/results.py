@@ -22,6 +22,7 @@ from diaster.analysis.notes import mean_and_error
 from diaster.analysis.results import read_results, run_directories
 from diaster.rundir.recordings import ROLLOUTS
 from diaster.rundir.records import CONFIG, DONE, METADATA, PROGRESS
+from diaster.sweep.conduct import FILE as SWEEP
 
 SMALL_FILES = (CONFIG, PROGRESS, METADATA, DONE, ROLLOUTS)
 HEAD = (
@@ -55,10 +56,13 @@ def row(curve: Curve, at: int | None) -> str:
 def pack(folder: Path, out: Path, is_unfinished: bool) -> None:
     """An archive to unpack in the folder's place on another machine: `tar xzf kept.tar.gz -C results/campaign-sac`.
 
-    Unfinished runs come without what resuming them needs, and so below a name of their own, where no sweep finds them.
+    Complete runs of a sweep come with its file, so that the sweep can go on there. Unfinished runs come without what
+    resuming them needs, and so below a name of their own, where no sweep finds them.
     """
     runs = [run for run in run_directories(folder) if (run / DONE).exists() != is_unfinished]
     with tarfile.open(out, "w:gz") as archive:
+        if (folder / SWEEP).is_file() and not is_unfinished:
+            archive.add(folder / SWEEP, SWEEP, recursive=False)
         for run in runs:
             inside = Path("unfinished" if is_unfinished else "") / run.relative_to(folder)
             for file in filter(Path.is_file, (run / name for name in SMALL_FILES)):

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,10 +25,12 @@ from diaster.errors import DiasterError
 from diaster.rundir.checkpoint import DIRECTORY, generations
 from diaster.rundir.lock import RunLock
 from diaster.rundir.records import CONFIG, DONE, METADATA, PROGRESS, read_config
-from diaster.sweep.conduct import FILE, LOGS, local_site, make_plan, state_of_unseen
+from diaster.sweep.conduct import FILE, LOGS, local_site, look_at, make_plan, state_of_unseen
 from diaster.sweep.describe import describe_plan
 from diaster.sweep.resources import Wishes, find_machine
 from diaster.sweep.status import STATUS
+
+ROOT = Path(__file__).parents[2]
 
 SWEEP = """
 [settings]
@@ -169,6 +172,30 @@ def test_when_all_cells_are_done_nothing_is_started(copy: Swept) -> None:
     assert output.out.splitlines()[-1] == f"done: 1 cell in {copy.out}"
     assert done.stat().st_mtime_ns == before
     assert command("sweep", copy.file, "--out", copy.out, "--quiet") == (0, "", "")
+
+
+def test_a_sweep_goes_on_where_its_small_files_were_unpacked(
+    copy: Swept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from results import pack
+
+    archive, elsewhere = tmp_path / "kept.tar.gz", tmp_path / "elsewhere"
+    pack(copy.out, archive, is_unfinished=False)
+    with tarfile.open(archive) as kept:
+        kept.extractall(elsewhere, filter="data")
+    assert state_of(command("sweep", copy.file, "--out", elsewhere, "--dry-run")) == {
+        "Toy-v0_uniform": "done",
+        "ToyShape-v0_uniform": "waiting",
+    }
+
+
+@pytest.mark.parametrize("kept", sorted((ROOT / "results").glob("campaign-*")), ids=lambda folder: folder.name)
+def test_the_runs_that_are_kept_are_done_to_the_sweep_that_made_them(kept: Path) -> None:
+    plan = make_plan(ROOT / "experiments" / f"{kept.name}.toml", kept)
+    cells = look_at(plan, local_site(find_machine(), Wishes(None, None, None), plan)).cells
+    done = {name for name, cell in cells.items() if cell.state == "done"}
+    assert done == {run.parent.name for run in kept.glob(f"*/{DONE}")}
 
 
 def test_settings_that_are_not_those_of_a_cell_are_refused_before_anything_starts(copy: Swept) -> None:
