@@ -66,8 +66,7 @@ class FittedConfig(NetConfig):
     """Settings of Diaster, RRD and RD, whose nets reward single steps."""
 
     base: Base = "none"
-    """linear: a reward linear in (s + s′)/2, a and a², in closed form; nets learn what it leaves (in no paper).
-    mixed: nets learn the whole return, and r̂ is the mean of both rewards."""
+    """A reward linear in (s + s′)/2, a, a². linear: nets learn what it leaves; mixed: r̂ is the mean of both."""
     ensemble: Members = 1
     """Decomposers side by side; r̂ is their mean, and how much they differ is logged as disagreement."""
     careful: NotNegative = 0.0
