@@ -66,7 +66,7 @@ class FittedConfig(NetConfig):
     """Settings of Diaster, RRD and RD, whose nets reward single steps."""
 
     base: Base = "none"
-    """A reward linear in (s + s′)/2, a, a². linear: nets learn what it leaves; mixed: r̂ is the mean of both."""
+    """A reward linear in (s + s′)/2, a, a². linear: nets learn what it leaves; mixed: r̂ is a mean of both."""
     ensemble: Members = 1
     """Decomposers side by side; r̂ is their mean, and how much they differ is logged as disagreement."""
     careful: NotNegative = 0.0

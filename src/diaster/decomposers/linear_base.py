@@ -11,10 +11,10 @@ where nets need hundreds; what w cannot say is left to a net.
 1. Observations enter as the mean of before and after the step. A reward for a distance is one for the mean speed on the
    way; and over an episode the means of s and of s′ hardly differ, so no regression could choose between them.
 2. λ is the one with the least error of leave-one-out. "No weights at all" is one of the choices.
-3. How much a net adds is measured on episodes before the net has seen them.
+3. With `base="linear"`, how much a net adds is measured on episodes before the net has seen them.
 
-With `base="mixed"` nets are fitted to whole returns, as without a base, and r̂ is a mean of both rewards. The linear
-one tells which steps pay at once. What a net has learnt from whole episodes also tells which states good episodes go
+With `base="mixed"` nets are fitted to whole returns, as without a base, and r̂ is a weighted mean of both rewards: the
+linear one has half of what it explains, the nets have the rest. The linear one tells which steps pay at once. What a net has learnt from whole episodes also tells which states good episodes go
 through, which a discounted sum of right rewards may not see.
 """
 
@@ -54,8 +54,8 @@ class LinearReward(NamedTuple):
     deviation: Array  # [F]
     weight: Array  # [F] of features with deviation 1
     constant: Array  # [] the reward at the centre
-    net_share: Array  # [] how much of a net's reward is added, 0 to 1; all of it before it could be judged. Where both
-    # are mixed, the linear reward has the rest.
+    net_share: Array  # [] how much of a net's reward is added, 0 to 1; all of it before it could be judged. With
+    # `mixed`, the weight of a net's reward; the linear one has the rest.
     projection: Array | None  # [F', F] where there are many features
 
 
@@ -115,7 +115,7 @@ def linear_and_net(kind: Base, base: LinearReward | None, by_net: Array, steps: 
 
 
 def returns_for_net(kind: Base, base: LinearReward | None, store: EpisodeStore, episode: Array, key: Array) -> Array:
-    """The returns of stored episodes, less what a linear reward makes of them that is not mixed with a net's.  # [B]
+    """The returns of stored episodes; with `linear`, less what the linear reward makes of them.  # [B]
 
     Its mean comes from steps evenly spaced over an episode, with a random phase, and not from those that a net's update
     looks at: the net would learn to make up for which ones were drawn.
@@ -147,7 +147,7 @@ def with_base_fitted(
 
 
 def with_net_share(state: State, share: float) -> State:
-    """A method's state that adds this much of its net to the linear reward; one without a base as it is."""
+    """A method's state in whose reward the net has this share; one without a base as it is."""
     if getattr(state, "base", None) is None:
         return state
     net_share = jnp.full_like(state.base.net_share, share)  # of an ensemble each member has one

@@ -60,7 +60,7 @@ class Batch(NamedTuple):
     """Some steps of each episode, and the returns that their rewards are measured against."""
 
     inputs: Array  # [B, K, I]
-    episode_return: Array  # [B] scaled, less what a linear base makes of it
+    episode_return: Array  # [B] scaled; with `base="linear"`, less what that makes of it
     length: Array  # [B]
 
 
