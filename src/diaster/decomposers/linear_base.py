@@ -14,8 +14,9 @@ where nets need hundreds; what w cannot say is left to a net.
 3. With `base="linear"`, how much a net adds is measured on episodes before the net has seen them.
 
 With `base="mixed"` nets are fitted to whole returns, as without a base, and r̂ is a weighted mean of both rewards: the
-linear one has half of what it explains, the nets have the rest. The linear one tells which steps pay at once. What a net has learnt from whole episodes also tells which states good episodes go
-through, which a discounted sum of right rewards may not see.
+linear one has half of what it explains, the nets have the rest. The linear one tells which steps pay at once. What a
+net has learnt from whole episodes also tells which states good episodes go through, which a discounted sum of right
+rewards may not see.
 """
 
 from __future__ import annotations

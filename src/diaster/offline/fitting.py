@@ -159,8 +159,8 @@ class Fitter:
 
     def _renew_targets(self, fitted: Held) -> None:
         """Fit to other numbers from here on; nets are as they were."""
-        # Where a net is added to a linear base, both are fitted together, with all of the net; where they are mixed, the
-        # net alone. A net that is never updated has no part in it.
+        # Where a net is added to a linear base, both are fitted together, with all of the net; where they are mixed,
+        # the net alone. A net that is never updated has no part in it.
         now = with_net_share(self.state, 1.0 if self._config.updates else 0.0)
         sums = self.sums(now, fitted.episodes)
         targets = fitted.outcomes.targets(sums)
