@@ -382,8 +382,10 @@ def test_the_policy_on_the_host_is_the_actor_with_its_averages(fresh):
 
 
 def test_a_few_hundred_updates_find_the_best_action_of_two_situations():
-    config = dataclasses.replace(CONFIG, hidden=16, actor_hidden=16, layers=2, atoms=41, initial_temperature=0.01)
-    one = make_xqc(config)
+    # With as many steps of the actor as of the critics, and a step size that falls, ten seeds end within 0.08.
+    sizes = {"hidden": 16, "actor_hidden": 16, "layers": 2, "atoms": 41}
+    schedule = {"policy_every": 1, "annealing_updates": 900, "final_learning_rate": 1e-4}
+    one = make_xqc(dataclasses.replace(CONFIG, **sizes, **schedule, initial_temperature=0.01))
     learn, rng = jit(one.update), np.random.default_rng(0)
     best = {(1.0, 0.0): 0.5, (0.0, 1.0): -0.3}
     obs = np.resize(np.array(list(best), np.float32), (BATCH, OBS))
