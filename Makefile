@@ -141,8 +141,8 @@ data-bench: venv ## fit and relabel a data set of 10 million steps: memory and s
 
 data-test: venv $(D3RLPY)/.installed ## a relabelled Minari data set trains in d3rlpy (in an environment of its own)
 	mkdir -p build/minari
-	MINARI_DATASETS_PATH=build/minari $(BIN)/python benchmarks/in_d3rlpy.py make
-	MINARI_DATASETS_PATH=build/minari $(D3RLPY)/bin/python benchmarks/in_d3rlpy.py train
+	MINARI_DATASETS_PATH=$(CURDIR)/build/minari $(BIN)/python benchmarks/in_d3rlpy.py make
+	MINARI_DATASETS_PATH=$(CURDIR)/build/minari $(D3RLPY)/bin/python benchmarks/in_d3rlpy.py train
 
 $(D3RLPY)/.installed:
 	$(PYTHON) -m venv $(D3RLPY)

@@ -1,7 +1,8 @@
 """A relabelled Minari data set trains in d3rlpy: `make data-test`.
 
-    MINARI_DATASETS_PATH=build/minari .venv/bin/python benchmarks/in_d3rlpy.py make
-    MINARI_DATASETS_PATH=build/minari build/venv-d3rlpy/bin/python benchmarks/in_d3rlpy.py train
+    export MINARI_DATASETS_PATH=$PWD/build/minari    # Minari cannot collect into a relative path
+    .venv/bin/python benchmarks/in_d3rlpy.py make
+    build/venv-d3rlpy/bin/python benchmarks/in_d3rlpy.py train
 
 d3rlpy needs another version of Gymnasium than this package, so there are two environments: the first command makes a
 Minari data set of Pendulum-v1, forgets its rewards but for their sums, and writes another one with learnt rewards; the
