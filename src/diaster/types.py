@@ -212,6 +212,7 @@ class Stream(enum.IntEnum):
     HOLD_OUT = 10
     LEARN_FEATURES = 11
     WARMUP_MANNER = 12
+    SURVEY_STEPS = 13
 
 
 def host_random(seed: int, stream: Stream, *index: int) -> np.random.Generator:

@@ -14,6 +14,7 @@ from jax import Array
 from diaster.actors.acting import HostPolicy
 from diaster.config import AGENTS
 from diaster.config.agents import AgentConfig
+from diaster.config.methods import imported
 from diaster.errors import DiasterError
 from diaster.nn.encoder import Encoder
 from diaster.nn.nets import MLP
@@ -69,13 +70,21 @@ class Agent(NamedTuple):
     cycle: int = 1
     """Where the first of this many updates does more than the others: the caller may then number updates from 0 in
     each cycle and give plain numbers, which a compiled program can branch on before it runs."""
+    survey: Callable[[State, Transition, Array], State] | None = None
+    """Look, before a chunk of updates, at stretches of stored steps with their rewards  # [T, W]  and at first
+    observations of episodes  # [M, D]. None: nothing is to be learnt there."""
+    seen: Callable[[State, Transition], Array] | None = None
+    """The rewards that the agent makes of those of steps  # […]. None: it takes them as they are."""
 
 
 def make_agent(settings: AgentConfig, spec: EnvSpec) -> Agent:
     """The agent that settings are of, in its form for the environment's actions."""
     check_pair(settings.name, spec)
     agent: Agent = AGENTS[settings.name].make(settings, spec.discrete)
-    return agent
+    if not getattr(settings, "potential", False):
+        return agent
+    with_potential: Callable[[Agent], Agent] = imported("diaster.agents.potential:with_potential")
+    return with_potential(agent)
 
 
 def check_pair(agent: str, spec: EnvSpec) -> None:

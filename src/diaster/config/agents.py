@@ -45,6 +45,8 @@ class SacConfig:
     """For discrete actions: the target entropy, as a share of the largest possible one."""
     critic_loss: Literal["squared", "huber"] = "squared"
     """How the critics' errors count."""
+    potential: bool = False
+    """Learn from the rewards of the same sums that vary least: a potential of the state is fitted, and taken out."""
     gradient_clip: NotNegative = 0.0
     """Largest norm of the gradient of actor and of critics; 0 does not clip."""
     updates: CountOrNone = 1
@@ -187,6 +189,8 @@ class XqcConfig:
     """The values are evenly spaced between minus this and this; a typical return, discounted and scaled, is 1."""
     reward_scale: Positive | Auto = "auto"
     """Rewards are divided by this; auto takes the size of their discounted sums, which changes with r̂."""
+    potential: bool = False
+    """Learn from the rewards of the same sums that vary least: a potential of the state is fitted, and taken out."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of the products in nets. bfloat16 is faster on a GPU with tensor cores, and much slower on a CPU."""
     updates: CountOrNone = 1

@@ -34,10 +34,21 @@ from diaster.learning.snapshot import (
 )
 from diaster.learning.updates import each_seed, key_after_rollbacks, key_of_seed, loop_options, scan_updates, stream_key
 from diaster.nn.trees import leaf_names
-from diaster.replay.store import EpisodeStore, Steps, are_last, draw_stretches, gather_numbered, init_store
+from diaster.replay.store import (
+    EpisodeStore,
+    Steps,
+    are_last,
+    draw_episodes,
+    draw_stretches,
+    gather_numbered,
+    gather_steps,
+    init_store,
+)
 from diaster.types import EPISODIC, EnvSpec, Episode, Feedback, Stream
 
 UPDATES_PER_FEATURES = 4  # of an agent for one of the encoder that it sees images through
+SURVEYED = (64, 128)  # stored steps one after the other, and stretches of them, that an agent may look at as a whole
+N_FIRST = 64  # first observations of episodes beside them
 WATCHED = (1024, 4)  # stored steps one after the other, and stretches of them, whose rewards an agent may look at
 
 
@@ -265,27 +276,36 @@ class Learner:
             is_ready = store.is_enough(is_ready)
             store = as_seen(self._decomposer, decomposer_state, store)
 
-            def reward_of(number: Array, steps: Steps) -> Array:
-                return learning_reward(self._decomposer, decomposer_state, store, label, number, steps)
+            def with_reward(number: Array, steps: Steps) -> Transition:
+                reward = learning_reward(self._decomposer, decomposer_state, store, label, number, steps)
+                return Transition(steps.obs, steps.action, reward, steps.next_obs, steps.terminal)
+
+            def as_agent_sees(state: Any, batch: Transition) -> Transition:
+                return batch if self._agent.seen is None else batch._replace(reward=self._agent.seen(state, batch))
 
             def draw_one(index: Array) -> tuple[Transition, Any]:
                 draw_key, noise_key = jax.random.split(stream_key(seed_key, Stream.UPDATE_AGENT, index))
                 number, drawn = draw_batch(self._decomposer, decomposer_state, store, draw_key, self._batch_size)
-                reward = reward_of(number, drawn)
-                batch = Transition(drawn.obs, drawn.action, reward, drawn.next_obs, drawn.terminal)
+                batch = as_agent_sees(state, with_reward(number, drawn))
                 return batch, self._agent.noise(noise_key, batch)
 
             def update(state: Any, index: Array | int, drawn: tuple[Transition, Any]) -> tuple[Any, Metrics]:
                 return self._agent.update(state, *drawn, index)
 
+            only_rated = self._decomposer.learns_from_rated_steps
+            before = state
+            if self._agent.survey is not None:
+                key = stream_key(seed_key, Stream.SURVEY_STEPS, first_update)
+                number = draw_stretches(store, key, *SURVEYED, only_rated)
+                place = draw_episodes(store, jax.random.fold_in(key, 1), N_FIRST, "uniform")
+                first_obs = gather_steps(store, place, jnp.zeros_like(place)).obs
+                state = self._agent.survey(state, with_reward(number, gather_numbered(store, number)), first_obs)
             if self._agent.watch is not None:
                 key = stream_key(seed_key, Stream.WATCH_REWARDS, first_update)
-                number = draw_stretches(store, key, *WATCHED, self._decomposer.learns_from_rated_steps)
-                rewards = reward_of(number, gather_numbered(store, number))
-                watched = self._agent.watch(
-                    state, rewards, are_last(store, number, self._decomposer.learns_from_rated_steps)
-                )
-                state = jax.tree.map(lambda after, before: jnp.where(is_ready, after, before), watched, state)
+                number = draw_stretches(store, key, *WATCHED, only_rated)
+                rewards = as_agent_sees(state, with_reward(number, gather_numbered(store, number))).reward
+                state = self._agent.watch(state, rewards, are_last(store, number, only_rated))
+            state = jax.tree.map(lambda after, before: jnp.where(is_ready, after, before), state, before)
             if self._working_form is None:
                 return scan_updates(draw_one, update, state, first_update, n_updates, is_ready)
             packed = self._working_form.pack(state)
