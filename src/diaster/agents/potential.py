@@ -27,7 +27,7 @@ from jax import Array
 from diaster.agents import Acting, Agent, Metrics, Transition, WorkingForm
 from diaster.types import EnvSpec
 
-N_COSINES = 512
+N_COSINES = 256
 TOGETHER = 2  # numbers of a state that a cosine is of: the speed of a part of a body depends on a few at a time
 FREQUENCY = 1.0  # of cosines, for a state of typical size: less than one period within it
 STRENGTH = 1e-3  # of the ridge, for features of size 1
