@@ -17,6 +17,7 @@ from small_agents import BATCH, OBS, batch_of, constant, continuous_spec, discre
 from diaster.agents import Transition, make_agent
 from diaster.agents.ddpg import make_ddpg
 from diaster.agents.dqn import make_dqn
+from diaster.agents.potential import Shaped
 from diaster.agents.sac import make_sac
 from diaster.agents.sac_discrete import make_sac_discrete
 from diaster.agents.tanh_gaussian import tanh_gaussian
@@ -36,8 +37,10 @@ NORMED = {"actor_hidden": HIDDEN, "layers": 2, "atoms": 11, "annealing_updates":
 VARIANTS = {
     "sac, continuous": {},
     "sac, continuous, clipped": CLIPPED,
+    "sac, continuous, with a potential": {"potential": True},
     "xqc, continuous": NORMED,
     "xqc, continuous, in 16 bits": {**NORMED, "precision": "bfloat16"},
+    "xqc, continuous, with a potential": {**NORMED, "potential": True},
     "td3, continuous": {},
     "ddpg, continuous": {},
     "dqn, discrete": {},
@@ -184,6 +187,7 @@ def test_an_update_is_traced_once_for_a_shape(name):
 def own_action(name: str, state, obs):
     """The deterministic action, by the agent's own nets."""
     agent, kind = parts_of(name)
+    state = state.agent if isinstance(state, Shaped) else state
     if agent == "sac" and kind == "continuous":
         return tanh_gaussian(nets.mlp(state.actor, obs), jnp.zeros((len(obs), SPECS[kind].action_dim)))[0]
     if agent == "xqc":

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import Array
 from toy_methods import Watched, make_counting, make_watching
 
-from diaster.agents import Agent
+from diaster.agents import Agent, Transition
 from diaster.agents.xqc import make_xqc
 from diaster.config import METHODS, DenseConfig, XqcConfig
 from diaster.decomposers import Decomposer
@@ -30,6 +31,7 @@ READY = np.array([True])
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WATCHED", (LENGTH, WIDTH))
+    monkeypatch.setattr(module, "SURVEYED", (LENGTH, WIDTH))
 
 
 def numbered_episodes(lengths: list[int], first: int = 0) -> list[Episode]:
@@ -95,6 +97,64 @@ def test_a_seed_that_is_not_ready_watches_nothing() -> None:
     learner.fit_agent(np.array([True, False]), 0, 2)
     assert learner.state.agent.calls.tolist() == [1, 0]
     np.testing.assert_array_equal(learner.state.agent.rewards[1], 0.0)
+
+
+class Surveyed(NamedTuple):
+    state: Any
+    steps: Transition  # [T, W]
+    first_obs: Array  # [M, D]
+
+
+def make_surveying() -> Agent:
+    """Keeps what it has surveyed, and from then on sees minus the rewards; before, none."""
+    inner = make_watching(BATCH, LENGTH, WIDTH)
+
+    def init(key: Array, spec: EnvSpec) -> Surveyed:
+        zeros = jnp.zeros((LENGTH, WIDTH))
+        obs, action = jnp.zeros((LENGTH, WIDTH, OBS)), jnp.zeros((LENGTH, WIDTH, ACTIONS))
+        steps = Transition(obs, action, zeros, obs, zeros > 0.0)
+        return Surveyed(inner.init(key, spec), steps, jnp.zeros((module.N_FIRST, OBS)))
+
+    def update(state: Surveyed, *given: Any) -> tuple[Surveyed, Any]:
+        new, metrics = inner.update(state.state, *given)
+        return state._replace(state=new), metrics
+
+    assert inner.watch is not None
+    return inner._replace(
+        init=init,
+        update=update,
+        policy=lambda state: inner.policy(state.state),
+        watch=lambda state, *given: state._replace(state=inner.watch(state.state, *given)),
+        survey=lambda state, steps, first_obs: Surveyed(state.state, steps, first_obs),
+        seen=lambda state, steps: -steps.reward * (state.first_obs[:, 1].max() > 0.0),
+    )
+
+
+def test_what_is_surveyed_are_stretches_of_steps_and_first_observations_and_rewards_are_then_as_seen() -> None:
+    episodes = numbered_episodes(LENGTHS)
+    for episode in episodes:
+        episode.obs[0, 1] = 1.0
+    learner = learner_of(make_counting(label=None, reward=of_number), make_surveying())
+    learner.store_episodes([episodes])
+    learner.fit_agent(READY, 0, 2)
+    found = jax.tree.map(lambda leaf: np.asarray(leaf)[0], learner.state.agent)
+    number = found.steps.reward
+    np.testing.assert_array_equal(number[1:], (number[:-1] + 1) % sum(LENGTHS))
+    np.testing.assert_array_equal(found.steps.obs[..., 0], number)
+    np.testing.assert_array_equal(found.steps.terminal, np.isin(number, ENDS))
+    np.testing.assert_array_equal(found.first_obs[:, 1], 1.0)
+    assert len(np.unique(found.first_obs[:, 0])) == len(LENGTHS)
+    assert found.state.rewards.min() == 1 - sum(LENGTHS)  # what is watched
+    learnt_from = found.state.state.batch.reward
+    assert learnt_from.max() <= 0.0 and learnt_from.min() < 0.0
+
+
+def test_a_seed_that_is_not_ready_surveys_nothing() -> None:
+    learner = learner_of(make_counting(label=None, reward=of_number), make_surveying(), n_seeds=2)
+    learner.store_episodes([numbered_episodes(LENGTHS), []])
+    learner.fit_agent(np.array([True, False]), 0, 2)
+    np.testing.assert_array_equal(learner.state.agent.steps.reward[1], 0.0)
+    assert learner.state.agent.steps.reward[0].max() > 0.0
 
 
 def test_the_size_of_rewards_of_a_ready_seed_is_that_of_its_decomposer_and_others_have_none() -> None:
