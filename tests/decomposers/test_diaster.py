@@ -306,7 +306,7 @@ def test_the_step_loss_is_the_mean_over_all_steps_of_the_batch_and_no_padding():
 
 def make(**settings):
     settings = {"hidden": HIDDEN, "learning_rate": 1e-2} | settings
-    return diaster.make_diaster(DiasterConfig(**settings), SPEC.horizon)
+    return diaster.make_diaster(DiasterConfig(**{"base": "none", **settings}), SPEC.horizon)
 
 
 @pytest.fixture(scope="module")

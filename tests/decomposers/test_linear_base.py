@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from jax import jit
 
-from diaster.config import DiasterConfig
+from diaster.config import DiasterConfig, RrdConfig
+from diaster.config.methods import with_base
 from diaster.decomposers import linear_base
 from diaster.decomposers.diaster import make_diaster
 from diaster.decomposers.linear_base import (
@@ -266,5 +267,16 @@ def test_the_share_of_the_net_can_be_given():
     decomposer = make_diaster(DiasterConfig(base="linear", hidden=4), 10)
     state = decomposer.init(jax.random.key(0), spec_of())
     assert float(linear_base.with_net_share(state, 0.25).base.net_share) == 0.25
-    bare = make_diaster(DiasterConfig(hidden=4), 10).init(jax.random.key(0), spec_of())
+    bare = make_diaster(DiasterConfig(base="none", hidden=4), 10).init(jax.random.key(0), spec_of())
     assert linear_base.with_net_share(bare, 0.25) is bare
+
+
+def test_auto_is_a_mixed_base_and_none_where_there_can_be_none():
+    assert with_base(DiasterConfig()).base == "mixed"
+    assert with_base(DiasterConfig(reward_source="difference")).base == "none"
+    assert with_base(DiasterConfig(), has_images=True).base == "none"
+    assert with_base(DiasterConfig(base="linear")).base == "linear"
+    assert with_base(RrdConfig()).base == "none"  # as published, unless asked for
+    assert with_base(RrdConfig(base="auto")).base == "mixed"
+    state = make_diaster(DiasterConfig(hidden=4), 10).init(jax.random.key(0), spec_of())
+    assert state.base is not None

@@ -60,7 +60,9 @@ def steps_of(obs, action) -> replay.Steps:
 @cache
 def model(reward_source: str, return_scale: float | str = "auto"):
     """A model, its decomposer and a state that has seen some episodes; the state is the same for all."""
-    config = DiasterConfig(hidden=8, reward_source=reward_source, segments="all", return_scale=return_scale)
+    config = DiasterConfig(
+        base="none", hidden=8, reward_source=reward_source, segments="all", return_scale=return_scale
+    )
     decomposer = diaster.make_diaster(config, HORIZON)
     seen = replay.make_block(episodes_of([7, 16, 2, 11], seed=9), 64, 8, OBS, ACTIONS)
     store = replay.init_store(64, OBS, ACTIONS)

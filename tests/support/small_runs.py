@@ -25,7 +25,7 @@ SMALL: dict[str, Any] = {
     "workers": 0,
     "chunk_steps": 40,
     "warmup_steps": 80,
-    "method": {"name": "diaster", "hidden": 8, "segments_per_episode": 4},
+    "method": {"name": "diaster", "hidden": 8, "segments_per_episode": 4, "base": "none"},
     "agent": {"name": "sac", "hidden": 8, "batch_size": 16},
     "evaluation": {"every": 120, "episodes": 2},
 }

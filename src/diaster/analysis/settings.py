@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from diaster.config import RunConfig, combine
+from diaster.config.methods import with_base
 from diaster.errors import printable, shortened
 
 # Settings that do not change a result (up to rounding), with a common value: runs that differ in them share a curve.
@@ -37,6 +38,7 @@ def without_what_does_not_matter(config: RunConfig) -> RunConfig:
 def changed_settings(config: RunConfig) -> dict[str, Any]:
     """The settings that differ from those of the preset, by dotted names, without length and what does not matter."""
     usual = usual_settings(config.preset, config.env, config.method.name, config.agent.name)
+    config = dataclasses.replace(config, method=with_base(config.method))
     return {
         name: value
         for name, value in flat(config).items()
@@ -51,7 +53,8 @@ def changed_settings(config: RunConfig) -> dict[str, Any]:
 @functools.lru_cache(maxsize=1024)  # a page asks often, and merging settings takes milliseconds
 def usual_settings(preset: str, env: str, method: str, agent: str) -> Mapping[str, Any]:
     """What a preset sets where nothing else is given, by dotted names."""
-    return MappingProxyType(flat(combine(preset, {}, "", {"env": env, "method": method, "agent": agent})))
+    config = combine(preset, {}, "", {"env": env, "method": method, "agent": agent})
+    return MappingProxyType(flat(dataclasses.replace(config, method=with_base(config.method))))
 
 
 def flat(config: RunConfig) -> dict[str, Any]:

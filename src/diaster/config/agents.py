@@ -189,7 +189,7 @@ class XqcConfig:
     """The values are evenly spaced between minus this and this; a typical return, discounted and scaled, is 1."""
     reward_scale: Positive | Auto = "auto"
     """Rewards are divided by this; auto takes the size of their discounted sums, which changes with r̂."""
-    potential: bool = False
+    potential: bool = True
     """Learn from the rewards of the same sums that vary least: a potential of the state is fitted, and taken out."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of the products in nets. bfloat16 is faster on a GPU with tensor cores, and much slower on a CPU."""

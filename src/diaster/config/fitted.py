@@ -9,7 +9,7 @@ from diaster.config.limits import Count, CountOrNone, Fraction, NotNegative, Pos
 
 Auto = Literal["auto"]
 Members = Annotated[int, at_least(1), at_most(100)]
-Base = Literal["none", "linear", "mixed"]
+Base = Literal["none", "linear", "mixed", "auto"]
 EpisodeDraw = Literal["length", "uniform"]
 
 
@@ -66,7 +66,7 @@ class FittedConfig(NetConfig):
     """Settings of Diaster, RRD and RD, whose nets reward single steps."""
 
     base: Base = "none"
-    """A reward linear in (s + s′)/2, a, a². linear: nets learn what it leaves; mixed: r̂ is a mean of both."""
+    """Reward linear in (s + s′)/2, a, a². linear: nets learn the rest; mixed: a mean of both; auto: mixed, or none."""
     ensemble: Members = 1
     """Decomposers side by side; r̂ is their mean, and how much they differ is logged as disagreement."""
     careful: NotNegative = 0.0

@@ -10,6 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 FORMER = {"decomposer": "method", "learner": "agent"}
+# Settings that came later, with a default that changes a run, and what the runs had that do not know them.
+CAME_LATER: Mapping[str, Mapping[str, Any]] = {
+    "method": {"diaster": {"base": "none"}},
+    "agent": {"xqc": {"potential": False}},
+}
 
 
 def present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,3 +41,13 @@ def present_name(dotted: str, is_table: bool = False) -> str:
     if first in FORMER.values() and not dot and not is_table:
         return f"{first}.name"
     return f"{first}{dot}{rest}"
+
+
+def as_they_were(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run that an earlier version may have written: what it does not know stays as it was then."""
+    present = present_names(settings)
+    for group, of_names in CAME_LATER.items():
+        table = present.get(group)
+        if isinstance(table, Mapping) and isinstance(name := table.get("name"), str):
+            present[group] = {**of_names.get(name, {}), **table}
+    return present

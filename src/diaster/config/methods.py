@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import tyro
 
-from diaster.config.fitted import NO_UPDATES, Auto, FittedConfig, NetConfig, UpdateCost
+from diaster.config.fitted import NO_UPDATES, Auto, Base, FittedConfig, NetConfig, UpdateCost
 from diaster.config.limits import (
     Count,
     CountOrNone,
@@ -53,6 +54,7 @@ class DiasterConfig(FittedConfig):
     """Of products in the GRU over whole episodes: bfloat16 is faster, rounds more, and needs an NVIDIA GPU."""
     averaging: Fraction = 0.999
     next_obs: bool = False
+    base: Base = "auto"
     reward_source: Literal["step_reward", "difference"] = "step_reward"
     """Learn from the step reward, or from the differences themselves (the paper's ablation)."""
     terminal_target: Literal["model", "return"] = "model"
@@ -193,6 +195,7 @@ class DenseConfig:
         return NO_UPDATES
 
 
+Settings = TypeVar("Settings")
 MethodConfig = (
     DiasterConfig | RrdConfig | RdConfig | RudderConfig | IrcrConfig | UniformConfig | EpisodicConfig | DenseConfig
 )
@@ -221,6 +224,14 @@ class Method(NamedTuple):
         return imported(self.factory)(settings, horizon)
 
 
+def with_base(settings: Settings, has_images: bool = False) -> Settings:
+    """The settings with the base that `auto` stands for."""
+    if not isinstance(settings, FittedConfig) or settings.base != "auto":
+        return settings
+    has_none = has_images or getattr(settings, "reward_source", "") == "difference"
+    return dataclasses.replace(settings, base="none" if has_none else "mixed")
+
+
 def imported(path: str) -> Any:
     """What 'module:name' names."""
     module, _, name = path.partition(":")
@@ -245,6 +256,7 @@ METHODS: dict[str, Method] = {
                 "n_cuts": 1,
                 "batch_episodes": 64,
                 "loss": "sum",
+                "base": "none",
                 "variance_penalty": 0.0,
                 "averaging": 0.0,
                 "normalize_inputs": False,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from jax import Array
 
 from diaster.config import METHODS
-from diaster.config.methods import MethodConfig, imported
+from diaster.config.methods import MethodConfig, imported, with_base
 from diaster.decomposers.spans import settings_for_spans
 from diaster.errors import DiasterError
 from diaster.nn.encoder import Encoder
@@ -80,6 +80,7 @@ def make_decomposer(
     Where a number is for some steps of an episode, these are what a method takes for an episode; they are shorter.
     """
     longest = horizon if longest_span is None else longest_span
+    settings = with_base(settings, has_images)
     decomposer: Decomposer = METHODS[settings.name].make(settings_for_spans(settings, horizon, longest), longest)
     if (n_members := getattr(settings, "ensemble", 1)) > 1:
         make_ensemble: Callable[..., Decomposer] = imported("diaster.decomposers.ensemble:make_ensemble")

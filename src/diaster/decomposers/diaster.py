@@ -35,6 +35,7 @@ import optax
 from jax import Array
 
 from diaster.config import DiasterConfig
+from diaster.config.methods import with_base
 from diaster.decomposers import Decomposer, Metrics
 from diaster.decomposers.fitting import adam, follow, n_inputs, net_inputs
 from diaster.decomposers.linear_base import (
@@ -194,6 +195,7 @@ def fit_step_reward(
 
 def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
     """Diaster for episodes of at most `horizon` steps."""
+    config = with_base(config)
     optimizer = adam(config.learning_rate, config.weight_decay)
     is_based, has_step_reward = config.base != "none", config.reward_source == "step_reward"
     if is_based and not has_step_reward:

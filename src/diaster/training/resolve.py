@@ -7,6 +7,7 @@ from pathlib import Path
 
 from diaster.agents import check_pair
 from diaster.config import PAPER_TASKS, RunConfig, XqcConfig, check_longest, validate
+from diaster.config.methods import with_base
 from diaster.envs.isolation import describe
 from diaster.envs.source import Creator, source_of
 from diaster.errors import DiasterError
@@ -29,7 +30,14 @@ def resolve(config: RunConfig, given: Creator | None = None) -> tuple[RunConfig,
     if isinstance(agent, XqcConfig) and agent.annealing_updates == "auto":
         n_updates = max(config.steps - warmup_steps, 0) * agent.updates // agent.every  # the warm-up has none
         agent = dataclasses.replace(agent, annealing_updates=n_updates)
-    resolved = dataclasses.replace(config, horizon=horizon, warmup_steps=warmup_steps, from_run=from_run, agent=agent)
+    resolved = dataclasses.replace(
+        config,
+        horizon=horizon,
+        warmup_steps=warmup_steps,
+        from_run=from_run,
+        method=with_base(config.method, spec.image is not None),
+        agent=agent,
+    )
     validate(resolved)
     check_pair(config.agent.name, spec)
     longest = config.feedback.longest_span(horizon)
