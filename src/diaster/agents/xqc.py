@@ -11,7 +11,8 @@ distribution of the value over atoms, and are fitted by cross-entropy to the pro
 3. Rewards are divided by the typical size of their discounted sums (`reward_scale.py`), so that one range of atoms
    serves every task.
 
-Deviations are numbered in docs/explanation/agents.md.
+`xqc_discrete.py` shares all that does not depend on the kind of actions. Deviations are numbered in
+docs/explanation/agents.md.
 """
 
 from __future__ import annotations
@@ -140,14 +141,14 @@ def lower_of_both(mass: Array, atoms: Array) -> Array:
 
 
 def target_after(
-    config: XqcConfig, state: XqcState, batch: Transition, next_mass: Array, next_log_prob: Array
+    config: XqcConfig, state: XqcState, batch: Transition, next_mass: Array, next_entropy: Array
 ) -> tuple[Array, Array]:
     """The distribution that critics are fitted to, and the share of it that was clipped.  # [B, N], []
 
-    next_mass  # [B, N] is the distribution of what follows, next_log_prob  # [B] minus its entropy.
+    next_mass  # [B, N] is the distribution of the value in s′, next_entropy  # [B] that of the policy there.
     """
     mass = jnp.where(batch.terminal[:, None], certain_zero(config.atoms), next_mass)
-    entropy_bonus = jnp.where(batch.terminal, 0.0, -jnp.exp(state.slow.log_temperature) * next_log_prob)
+    entropy_bonus = jnp.where(batch.terminal, 0.0, jnp.exp(state.slow.log_temperature) * next_entropy)
     offset = scaled(config, batch.reward, state.reward_scale) + config.discount * entropy_bonus
     projected = project(mass, offset, config.discount, config.value_limit)
     return projected.mass, projected.clipped.mean()
@@ -169,7 +170,7 @@ def losses_of(config: XqcConfig, state: XqcState, batch: Transition, noise: Arra
     pairs = jnp.concatenate([jnp.concatenate(parts, axis=-1) for parts in inputs])  # [2B, D + A]
     logits, _ = normed_outputs(state.target_critics.nets, pairs, config.precision)  # [2, 2B, N]
     next_mass = lower_of_both(jax.nn.softmax(logits[:, n:]), atoms)
-    target, clipped = target_after(config, state, batch, next_mass, next_log_prob)
+    target, clipped = target_after(config, state, batch, next_mass, -next_log_prob)
 
     def critic_loss(nets: Any) -> tuple[Array, tuple[Any, Array]]:
         logits, seen = normed_outputs(nets, pairs, config.precision)
@@ -300,7 +301,7 @@ def make_xqc(config: XqcConfig) -> Agent:
     """XQC for actions in [−1, 1]."""
 
     def ends(spec: EnvSpec) -> Ends:
-        need_continuous("xqc", spec)
+        need_continuous("xqc for continuous actions", spec, "make_xqc_discrete, which the agent 'xqc' stands for there")
         return Ends((spec.obs_dim, 2 * spec.action_dim), (spec.obs_dim + spec.action_dim, config.atoms))
 
     def noise(key: Array, batch: Transition) -> Array:

@@ -179,6 +179,8 @@ class XqcConfig:
     """Share of the critics that flows into their targets in each update."""
     initial_temperature: Positive = 0.0025
     """Weight of the entropy at the start; it is learnt from there."""
+    discrete_entropy: Fraction = 0.5
+    """For discrete actions: the target entropy, as a share of the largest possible one."""
     policy_every: Count = 3
     """Critic updates for each update of the actor and of the temperature."""
     atoms: Annotated[int, at_least(3), at_most(10_001), ODD] = 101
@@ -238,8 +240,9 @@ AGENTS: dict[str, AgentKind] = {
     ),
     "xqc": AgentKind(
         XqcConfig,
-        "soft actor-critic with batch and weight normalisation and categorical critics, for continuous actions",
+        "soft actor-critic with batch and weight normalisation and categorical critics, for both kinds of actions",
         "diaster.agents.xqc:make_xqc",
+        "diaster.agents.xqc_discrete:make_xqc_discrete",
     ),
     "td3": AgentKind(
         Td3Config,
