@@ -148,7 +148,7 @@ class NetSizes(NamedTuple):
     actor: tuple[int, ...]
 
 
-SIZES = {"full": NetSizes((512,) * 4, (256,) * 4), "small": NetSizes((256,) * 2, (256,) * 2)}
+SIZES = {"small": NetSizes((256,) * 2, (256,) * 2), "full": NetSizes((512,) * 4, (256,) * 4)}
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,8 @@ class XqcConfig:
 
     name: AgentName = "xqc"
     """What learns from the step rewards: 'diaster list agents' explains them."""
-    size: Literal["full", "small"] = "full"
-    """full: four layers of 512 units in the critics and of 256 in the actor, for a GPU; small: two layers of 256."""
+    size: Literal["small", "full"] = "small"
+    """small: two layers of 256 units, good on a CPU; full: four of 512 in critics, of 256 in the actor, for a GPU."""
     hidden: Units | Auto = "auto"
     """Units of each hidden layer of the critics; auto takes what size says."""
     actor_hidden: Units | Auto = "auto"
@@ -232,17 +232,17 @@ class AgentKind(NamedTuple):
 
 
 AGENTS: dict[str, AgentKind] = {
-    "sac": AgentKind(
-        SacConfig,
-        "soft actor-critic with a learnt temperature, for continuous and for discrete actions; the default",
-        "diaster.agents.sac:make_sac",
-        "diaster.agents.sac_discrete:make_sac_discrete",
-    ),
     "xqc": AgentKind(
         XqcConfig,
-        "soft actor-critic with batch and weight normalisation and categorical critics, for both kinds of actions",
+        "soft actor-critic with normalised nets and categorical critics, for both kinds of actions; the default",
         "diaster.agents.xqc:make_xqc",
         "diaster.agents.xqc_discrete:make_xqc_discrete",
+    ),
+    "sac": AgentKind(
+        SacConfig,
+        "soft actor-critic with a learnt temperature, for continuous and for discrete actions",
+        "diaster.agents.sac:make_sac",
+        "diaster.agents.sac_discrete:make_sac_discrete",
     ),
     "td3": AgentKind(
         Td3Config,
@@ -260,6 +260,6 @@ AGENTS: dict[str, AgentKind] = {
         discrete="diaster.agents.dqn:make_dqn",
     ),
 }
-DEFAULT_AGENT = "sac"
+DEFAULT_AGENT = "xqc"
 # Of the settings above; here, because the names are known only here.
 AgentName = Annotated[str, tyro.conf.arg(name="agent", prefix_name=False, metavar=f"{{{','.join(AGENTS)}}}")]

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 FORMER = {"decomposer": "method", "learner": "agent"}
+FORMER_AGENT = "sac"  # of a run that names none: at first there was no other, and later it was the default
 
 
 def present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,6 +28,13 @@ def present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
         else:
             present[former] = table
     return present
+
+
+def with_former_agent(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings in a run directory, with an agent; what is no table of settings is left for others to refuse."""
+    present = present_names(settings)
+    agent = present.get("agent", {})
+    return {**present, "agent": {"name": FORMER_AGENT, **agent}} if isinstance(agent, Mapping) else present
 
 
 def present_name(dotted: str, is_table: bool = False) -> str:

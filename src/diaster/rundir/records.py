@@ -22,7 +22,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from diaster.config import RunConfig, combine, parse_toml, validate
+from diaster.config import RunConfig, combine, parse_toml, validate, with_former_agent
 from diaster.config.toml import MOST_BYTES as MOST_CONFIG_BYTES
 from diaster.errors import LONGEST_SHOWN, DiasterError, shortened
 from diaster.rundir import files
@@ -78,7 +78,7 @@ def read_config(path: Path) -> RunConfig:
         content = read_bytes(file, MOST_CONFIG_BYTES)
     except MissingFileError:
         raise no_run(path) from None
-    config = combine(None, parse_toml(content, file), str(file))
+    config = combine(None, with_former_agent(parse_toml(content, file)), str(file))
     validate(config)
     return config
 
