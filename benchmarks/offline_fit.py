@@ -113,7 +113,7 @@ def tables(env: str, data: Sequence[tuple[Data, Data | None]], steps: Sequence[i
     """A table for each number of steps: a line for each method, a number in each cell for each seed's data."""
     rows: dict[int, list[str]] = {step: [] for step in steps}
     for text in methods:
-        config, spec = resolve(build_config(env=env, steps=300_000, method=parse_method(text)))
+        config, spec = resolve(build_config(env=env, steps=300_000, agent="sac", method=parse_method(text)))
         found: dict[int, list[list[float]]] = {step: [] for step in steps}
         for seed, (fitted, other) in enumerate(data):
             for step, seconds, learner, decomposer in fit(config, spec, fitted, steps, seed):
@@ -152,7 +152,7 @@ def main() -> None:
             tables(env, of_env, sorted(arguments.steps), arguments.methods)
         return
     for env in arguments.env:
-        config, spec = resolve(build_config(env=env, steps=300_000))
+        config, spec = resolve(build_config(env=env, steps=300_000, agent="sac"))
         n_steps = max(arguments.steps)
         made = [collect(config, spec, arguments.noise, seed, n_steps) for seed in range(arguments.seeds + 1)]
         pairs = [(made[seed], made[seed + 1]) for seed in range(arguments.seeds)]

@@ -46,7 +46,7 @@ def checkpoint_milliseconds() -> list[float]:
         took.append((time.perf_counter() - start) * 1e3)
 
     Trainer._write_checkpoint = timed  # type: ignore[method-assign]
-    config = build_config(env=ENV, steps=6000, warmup_steps=1000, checkpoint_every=400)
+    config = build_config(env=ENV, agent="sac", steps=6000, warmup_steps=1000, checkpoint_every=400)
     with tempfile.TemporaryDirectory() as folder:
         run_training(config, Path(folder) / "run", Silent())
     return took

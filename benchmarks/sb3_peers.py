@@ -84,7 +84,9 @@ def sbx_curve(env_id: str, steps: int, seed: int, out: Path) -> Curve | None:
 def our_curves(env_id: str, steps: int, seeds: int, out: Path, may_train: bool) -> list[Curve]:
     path = out / f"ours-{env_id}-{steps}"
     if may_train and not (path / "DONE").exists():
-        flags = f"{env_id} --steps {steps} --seeds {seeds} --warmup-steps {WARMUP} --evaluation.every {EVERY}"
+        flags = (
+            f"{env_id} --agent sac --steps {steps} --seeds {seeds} --warmup-steps {WARMUP} --evaluation.every {EVERY}"
+        )
         subprocess.run([sys.executable, "-m", "diaster", "train", *flags.split(), "--out", str(path)], check=True)
     if not (path / "DONE").exists():
         return []

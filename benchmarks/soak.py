@@ -27,16 +27,16 @@ TINY = [
 ]  # fmt: skip
 NET = "--method.hidden=16"
 CASES: dict[str, list[str]] = {
-    "diaster, sac": ["InvertedPendulum-v5", "--seeds=2", NET],
+    "diaster, sac": ["InvertedPendulum-v5", "--agent=sac", "--seeds=2", NET],
     "differences, td3": ["Swimmer-v5", "--horizon=100", "--agent=td3", "--method.reward-source=difference", NET],
     "rrd, ddpg": ["Hopper-v5", "--method=rrd", "--agent=ddpg", "--method.every=4", NET],
     "rd, dqn": ["CartPole-v1", "--method=rd", "--agent=dqn", NET],
     "rudder, sac": ["CartPole-v1", "--method=rudder", "--agent=sac", "--method.relabel-every=20", NET],
-    "ircr, sac": ["Hopper-v5", "--method=ircr", "--replay.capacity=3000"],
+    "ircr, sac": ["Hopper-v5", "--method=ircr", "--agent=sac", "--replay.capacity=3000"],
     "uniform, dqn": ["Acrobot-v1", "--method=uniform", "--agent=dqn"],
     "uniform, xqc": ["Hopper-v5", "--method=uniform", "--agent=xqc", "--agent.layers=1", "--agent.actor-hidden=16"],
     "episodic, td3": ["InvertedPendulum-v5", "--method=episodic", "--agent=td3"],
-    "dense, sac": ["Ant-v5", "--method=dense", "--horizon=60"],
+    "dense, sac": ["Ant-v5", "--method=dense", "--agent=sac", "--horizon=60"],
 }  # fmt: skip
 RESULTS = ("progress.csv", "policy.safetensors", "decomposer.safetensors")
 

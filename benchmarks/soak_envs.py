@@ -26,7 +26,7 @@ CHUNK, INTERVAL, EVALUATE, ENVS = 100, 2000, 2500, 2
 SETTINGS = [
     "Flaky-v0", "--import=flaky", "--isolate-envs", "--step-seconds=10", "--env-retries=10", f"--envs={ENVS}",
     f"--chunk-steps={CHUNK}", "--warmup-steps=1000", f"--checkpoint-every={INTERVAL}", "--replay.capacity=20000",
-    "--agent.hidden=64", "--agent.batch-size=64", "--agent.every=2", "--method.hidden=32",
+    "--agent=sac", "--agent.hidden=64", "--agent.batch-size=64", "--agent.every=2", "--method.hidden=32",
     f"--evaluation.every={EVALUATE}",
 ]  # fmt: skip
 EPISODES = 5  # of an evaluation; where all are lost another is run, and a warning does not say how many were

@@ -54,7 +54,7 @@ def recovered_correlation(
     preset: str, updates: int, seconds: float, method: str = "diaster", **settings: object
 ) -> tuple[float, int, float]:
     """Correlation on held-out episodes after n updates or seconds, whichever ends first, and what was used of both."""
-    config = build_config(preset, seeds=(0,), method={"name": method, **settings})
+    config = build_config(preset, seeds=(0,), agent="sac", method={"name": method, **settings})
     model = make_decomposer(config.method, HORIZON)
     learner = Learner(model, make_agent(config.agent, SPEC), SPEC, (0,), 100_000, 1, jax.devices()[0])
     learner.store_episodes([[item.episode for item in make_episodes(500, seed=0)]])

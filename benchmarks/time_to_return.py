@@ -26,8 +26,8 @@ from typing import Any
 EVERY, EPISODES, MOST_STEPS = 5000, 5, 1_000_000
 OURS: dict[str, dict[str, Any]] = {
     "sac": {"name": "sac"},
-    "xqc": {"name": "xqc"},
-    "xqc-bfloat16": {"name": "xqc", "precision": "bfloat16"},
+    "xqc": {"name": "xqc", "size": "full"},
+    "xqc-bfloat16": {"name": "xqc", "size": "full", "precision": "bfloat16"},
     "xqc-small": {"name": "xqc", "size": "small"},
 }
 SBX = {"sbx-sac": "SAC", "sbx-crossq": "CrossQ"}

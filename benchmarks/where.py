@@ -1,7 +1,7 @@
 """Where the time of a chunk goes: the parts of the loop on the host, and the kernels of the compiled updates.
 
     python benchmarks/where.py loop --seeds 20 --steps 20000 --count-from 12000      # ms per chunk in each part
-    python benchmarks/where.py kernels agent --seeds 5 --agent xqc --precision bfloat16 --updates 150   # JAX's profiler
+    python benchmarks/where.py kernels agent --seeds 5 --agent xqc --size full --precision bfloat16   # JAX's profiler
     python benchmarks/where.py kernels decomposer --preset paper --updates 5 --precision bfloat16
     python benchmarks/where.py collect --env Hopper-v5                               # microseconds per step, untrained
 
@@ -95,7 +95,7 @@ def loop(arguments: argparse.Namespace) -> None:
         steps=arguments.steps,
         seeds=arguments.seeds,
         envs=arguments.envs,
-        agent=arguments.agent,
+        agent={"name": arguments.agent, **({"size": arguments.size} if arguments.size else {})},
         warmup_steps=1000,
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -114,6 +114,7 @@ def kernels(arguments: argparse.Namespace) -> None:
     length = 1000
     settings = {"precision": arguments.precision} if arguments.precision else {}
     of_agent, of_method = (settings, {}) if arguments.part == "agent" else ({}, settings)
+    of_agent |= {"size": arguments.size} if arguments.size else {}
     config, spec = resolve(
         build_config(
             arguments.preset,
@@ -162,7 +163,7 @@ def kernels(arguments: argparse.Namespace) -> None:
 
 def collect(arguments: argparse.Namespace) -> None:
     """A step collected by one process with a policy as it is at first; and with the environment's step as it comes."""
-    config, spec = resolve(build_config(env=arguments.env, steps=300_000))
+    config, spec = resolve(build_config(env=arguments.env, steps=300_000, agent="sac"))
     agent = make_agent(config.agent, spec)
     layers, exploration = agent.policy(agent.init(jax.random.key(0), spec))
     policy = HostParameters(tuple((np.asarray(w), np.asarray(b)) for w, b in layers), float(exploration))
@@ -196,6 +197,7 @@ def main() -> None:
         command.add_argument("--seeds", type=int, default=1)
         command.add_argument("--preset", default="default")
         command.add_argument("--agent", default="sac")
+        command.add_argument("--size", choices=["small", "full"], help="of xqc")
     of_loop.add_argument("--steps", type=int, default=20_000)
     of_loop.add_argument("--count-from", type=int, default=12_000)
     of_loop.add_argument("--envs", type=int, default=1)

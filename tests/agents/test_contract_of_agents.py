@@ -23,6 +23,7 @@ from diaster.agents.sac_discrete import make_sac_discrete
 from diaster.agents.tanh_gaussian import tanh_gaussian
 from diaster.agents.td3 import make_td3
 from diaster.agents.xqc import make_xqc
+from diaster.agents.xqc_discrete import make_xqc_discrete
 from diaster.config import AGENTS, DdpgConfig, DqnConfig, SacConfig, Td3Config, XqcConfig, build_config, validate
 from diaster.errors import DiasterError
 from diaster.nn import nets
@@ -40,7 +41,9 @@ VARIANTS = {
     "sac, continuous, with a potential": {"potential": True},
     "xqc, continuous": NORMED,
     "xqc, continuous, in 16 bits": {**NORMED, "precision": "bfloat16"},
-    "xqc, continuous, with a potential": {**NORMED, "potential": True},
+    "xqc, continuous, without a potential": {**NORMED, "potential": False},
+    "xqc, discrete": NORMED,
+    "xqc, discrete, in 16 bits": {**NORMED, "precision": "bfloat16"},
     "td3, continuous": {},
     "ddpg, continuous": {},
     "dqn, discrete": {},
@@ -192,6 +195,8 @@ def own_action(name: str, state, obs):
         return tanh_gaussian(nets.mlp(state.actor, obs), jnp.zeros((len(obs), SPECS[kind].action_dim)))[0]
     if agent == "xqc":
         outputs = of_averages(state.slow.actor, state.slow.seen, obs)
+        if kind == "discrete":
+            return jax.nn.one_hot(outputs.argmax(axis=-1), outputs.shape[-1])
         return tanh_gaussian(outputs, jnp.zeros((len(obs), SPECS[kind].action_dim)))[0]
     if agent in ("td3", "ddpg"):
         return jnp.tanh(nets.mlp(state.slow.actor if agent == "td3" else state.actor, obs))
@@ -264,11 +269,12 @@ def test_gradients_of_actor_and_critics_are_cut_to_the_largest_norm_asked_for_an
 
 WRONG = {
     "sac": (make_sac, SacConfig(), "discrete", ["sac", "make_sac_discrete"]),
-    "xqc": (make_xqc, XqcConfig(annealing_updates=0), "discrete", ["xqc", "dqn", "sac"]),
-    "td3": (make_td3, Td3Config(), "discrete", ["td3", "dqn", "sac"]),
-    "ddpg": (make_ddpg, DdpgConfig(), "discrete", ["ddpg", "dqn", "sac"]),
+    "xqc": (make_xqc, XqcConfig(annealing_updates=0), "discrete", ["xqc", "make_xqc_discrete"]),
+    "td3": (make_td3, Td3Config(), "discrete", ["td3", "dqn", "sac", "xqc"]),
+    "ddpg": (make_ddpg, DdpgConfig(), "discrete", ["ddpg", "dqn", "sac", "xqc"]),
     "dqn": (make_dqn, DqnConfig(), "continuous", ["dqn", "sac", "xqc", "td3", "ddpg"]),
     "sac discrete": (make_sac_discrete, SacConfig(), "continuous", ["sac", "make_sac"]),
+    "xqc discrete": (make_xqc_discrete, XqcConfig(annealing_updates=0), "continuous", ["xqc", "make_xqc"]),
 }
 
 
@@ -284,9 +290,8 @@ def test_an_agent_refuses_actions_of_the_other_kind_and_names_the_right_one(name
 @pytest.mark.parametrize(
     ("env", "agent", "named"),
     [
-        ("ToyDiscrete-v0", "xqc", ["--agent dqn", "--agent sac"]),
-        ("ToyDiscrete-v0", "td3", ["--agent dqn", "--agent sac"]),
-        ("ToyDiscrete-v0", "ddpg", ["--agent dqn", "--agent sac"]),
+        ("ToyDiscrete-v0", "td3", ["--agent dqn", "--agent sac", "--agent xqc"]),
+        ("ToyDiscrete-v0", "ddpg", ["--agent dqn", "--agent sac", "--agent xqc"]),
         ("Toy-v0", "dqn", ["--agent ddpg", "--agent sac", "--agent td3", "--agent xqc"]),
     ],
 )

@@ -8,7 +8,18 @@ import jax
 import numpy as np
 import pytest
 from jax import jit
-from small_agents import BATCH, OBS, batch_of, changed, continuous_spec, first_gradient, greedy, projected_one_by_one
+from small_agents import (
+    BATCH,
+    OBS,
+    batch_of,
+    changed,
+    continuous_spec,
+    first_gradient,
+    greedy,
+    kernels_of,
+    normed_constant,
+    projected_one_by_one,
+)
 
 from diaster.actors import acting
 from diaster.agents.categorical import atoms_of
@@ -47,12 +58,6 @@ def fresh():
     return jax.device_get(agent.init(jax.random.key(0), continuous_spec()))
 
 
-def constant(net, outputs):
-    """The net with a head that gives the same outputs whatever the input."""
-    head = net.head._replace(weight=np.zeros_like(net.head.weight), bias=np.array(outputs, np.float32))
-    return net._replace(head=head)
-
-
 def certain(value: float):
     """The logits of a distribution that is all on one atom."""
     return np.where(value == ATOMS, 50.0, 0.0)
@@ -62,12 +67,12 @@ def flat(state, targets=(0.0, 0.0), log_std=-1.0, temperature=0.5):
     """Critics that find all values equally likely, targets that are certain, and a policy with the mean 0."""
     nets = state.critics.nets
     return state._replace(
-        critics=state.critics._replace(nets=tuple(constant(net, [0.0] * len(ATOMS)) for net in nets)),
+        critics=state.critics._replace(nets=tuple(normed_constant(net, [0.0] * len(ATOMS)) for net in nets)),
         target_critics=state.target_critics._replace(
-            nets=tuple(constant(net, certain(value)) for net, value in zip(nets, targets, strict=True))
+            nets=tuple(normed_constant(net, certain(value)) for net, value in zip(nets, targets, strict=True))
         ),
         slow=state.slow._replace(
-            actor=constant(state.slow.actor, [0.0, log_std]), log_temperature=np.float32(np.log(temperature))
+            actor=normed_constant(state.slow.actor, [0.0, log_std]), log_temperature=np.float32(np.log(temperature))
         ),
     )
 
@@ -165,7 +170,7 @@ def test_the_target_of_each_row_comes_from_the_lower_critic_in_that_row_with_the
 def test_the_critics_loss_is_the_cross_entropy_of_both_added_up(fresh):
     logits = [np.array([0.0, 1.0, -1.0, 2.0, 0.5]), np.array([1.0, 0.0, 0.0, -2.0, 0.0])]
     state = flat(fresh)
-    nets = tuple(constant(net, own) for net, own in zip(state.critics.nets, logits, strict=True))
+    nets = tuple(normed_constant(net, own) for net, own in zip(state.critics.nets, logits, strict=True))
     state = state._replace(critics=state.critics._replace(nets=nets))
     _, metrics = update(state, batch_of(actions(0.5), [0.75], [True]), constant_noise(), IDLE)
     log_mass = [own - np.log(np.exp(own).sum()) for own in logits]
@@ -213,10 +218,6 @@ def test_it_watches_rewards_only_where_their_size_is_not_given(fresh, auto):
 
 
 # What moves, and how far
-
-
-def kernels_of(net):
-    return [*(layer.kernel for layer in net.layers), net.head.weight]
 
 
 def test_kernels_of_critics_and_actor_have_columns_of_norm_1_after_every_update(fresh):

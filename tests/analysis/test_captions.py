@@ -42,6 +42,14 @@ def test_settings_that_a_name_tells_are_not_told_again(tmp_path: Path) -> None:
     assert settings_notes(curves_below(tmp_path)) == []
 
 
+def test_an_agent_other_than_the_default_is_told_once_also_where_a_preset_sets_it(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {0: [1.0]}, agent="sac")
+    make_run(tmp_path / "b", {0: [1.0]}, method="rrd", preset="paper", agent="sac")
+    curves = curves_below(tmp_path)
+    assert settings_notes(curves) == [Note(name, "with agent = sac") for name in ("diaster", "rrd (paper)")]
+    assert settings_notes([curve._replace(name=f"{curve.method} with SAC") for curve in curves]) == []
+
+
 def test_a_kind_with_other_settings_on_one_task_says_so(tmp_path: Path) -> None:
     for number, env in enumerate(("Hopper-v5", "Ant-v5", "Swimmer-v5")):
         chunk = 100 if env == "Ant-v5" else 200

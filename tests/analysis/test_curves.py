@@ -174,7 +174,7 @@ def test_curves_of_a_method_are_ordered_from_the_plainest_on_with_numbers_as_num
         ("diaster, hidden = 16", 2),
         ("diaster, hidden = 8, head = final", 3),
         ("diaster (td3)", 4),
-        ("diaster (paper)", 5),
+        ("diaster (paper, sac)", 5),
         ("rrd", 0),
     ]
 

@@ -27,10 +27,11 @@ def test_a_single_curve_has_the_name_of_its_method_whatever_its_settings() -> No
 
 def test_presets_are_named_and_agents_where_there_are_several() -> None:
     assert names(subject(preset="paper"), subject(), subject(method="rrd", agent="td3")) == [
-        "diaster (paper)",
+        "diaster (paper, sac)",
         "diaster",
         "rrd (td3)",
     ]
+    assert names(subject(preset="paper"), subject(preset="paper", method="rrd")) == ["diaster (paper)", "rrd (paper)"]
     assert names(subject(agent="td3"), subject(agent="td3", method="rrd")) == ["diaster", "rrd"]
 
 

@@ -33,6 +33,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "resolved": {"horizon": 200, "warmup_steps": 300, "seeds": (0, 1, 2)},
     "one seed": {"seeds": (7,)},
     "flags": {"isolate_envs": True, "imports": ("a.b", "c"), "method": {"normalize_inputs": False}},
+    "paper with another agent": {"preset": "paper", "agent": {"name": "xqc", "size": "full"}},
     "paper": {"preset": "paper", "method": {"n_cuts": 5, "head": "cumulative"}},
     "numbers": {"method": {"return_scale": 2.5, "variance_penalty": 1e-05}, "agent": {"learning_rate": 1e-4}},
     "others": {"method": {"name": "rrd", "unbiased": True}, "agent": {"name": "td3", "policy_every": 3}},
@@ -51,6 +52,10 @@ def test_a_command_gives_the_settings_it_was_made_from(name: str, monkeypatch: p
 
 def test_a_command_names_no_more_than_differs() -> None:
     assert train_command(build_config(env="Hopper-v5", seeds=5)) == "diaster train Hopper-v5 --steps 100000 --seeds 5"
+    command = "diaster train Hopper-v5 --preset paper --steps 100000 --seeds 1"
+    assert train_command(build_config("paper", env="Hopper-v5")) == command
+    named = "diaster train Hopper-v5 --agent sac --steps 100000 --seeds 1"
+    assert train_command(build_config(env="Hopper-v5", agent="sac")) == named
 
 
 def test_seeds_are_a_count_where_they_can_be() -> None:

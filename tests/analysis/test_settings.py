@@ -7,8 +7,8 @@ from diaster.config import build_config
 
 
 def test_what_a_run_of_xqc_has_resolved_is_no_changed_setting_and_what_dqn_was_given_is() -> None:
-    xqc = build_config(env="Hopper-v5", agent={"name": "xqc", "annealing_updates": 95_000, "size": "small"})
-    assert changed_settings(xqc) == {"agent.size": "small"}
+    xqc = build_config(env="Hopper-v5", agent={"name": "xqc", "annealing_updates": 95_000, "size": "full"})
+    assert changed_settings(xqc) == {"agent.size": "full"}
     dqn = build_config(env="CartPole-v1", agent={"name": "dqn", "annealing_updates": 95_000})
     assert changed_settings(dqn) == {"agent.annealing_updates": 95_000}
 

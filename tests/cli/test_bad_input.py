@@ -72,20 +72,22 @@ NAMES = {
     "train Toy-v0 --config": ["--config"],
     "train Toy-v0 --method.hed final": ["--method.hed", "Did you mean --method.head?"],
     "train Toy-v0 --method.n-cutz 5": ["--method.n-cutz", "Did you mean --method.n-cuts?"],
-    "train Toy-v0 --method.subset 32": ["--method.subset"],
+    "train Toy-v0 --method.subset 32": ["--method.subset is a setting of rrd", "'diaster'", "add --method rrd"],
     "train Toy-v0 --method rd --method.unbiased": ["--method.unbiased"],
     "train Toy-v0 --method rrd --method.unbiasd": ["unbiasd", "Did you mean --method.unbiased?"],
     "train Toy-v0 --method rrd --method.head final": ["--method.head"],
     "train Toy-v0 --method ircr --method.updates 3": ["--method.updates"],
     "train Toy-v0 --method dense --method.return-scale raw": ["--method.return-scale", "'raw'"],
     "train Toy-v0 --method rrd --method.base cubic": ["'cubic'", "--method.base", "linear"],
-    "train Toy-v0 --agent.policy-every 2": ["--agent.policy-every"],
+    "train Toy-v0 --agent.gradient-clip 1": ["--agent.gradient-clip is a setting of sac", "'xqc'", "add --agent sac"],
+    "train Toy-v0 --agent ddpg --agent.no-double": ["--agent.no-double is a setting of dqn", "add --agent dqn"],
+    "train Toy-v0 --preset paper --agent.policy-every 2": ["is a setting of xqc and td3, and the agent is 'sac'"],
     "train Toy-v0 --agent td3 --agent.policy-evry 2": ["Did you mean --agent.policy-every?"],
     "train Toy-v0 --agent ddpg --agent.initial-temperature 2": ["--agent.initial-temperature"],
     "train Toy-v0 --agent xqc --agent.atms 51": ["Did you mean --agent.atoms?"],
     "train Toy-v0 --agent xqc --agent.size large": ["'large'", "--agent.size", "full", "small"],
     "train Toy-v0 --agent xqc --agent.precision float16": ["'float16'", "--agent.precision", "bfloat16"],
-    "train Toy-v0 --agent.atoms 51": ["--agent.atoms"],
+    "train Toy-v0 --agent sac --agent.atoms 51": ["--agent.atoms is a setting of xqc"],
     "train Toy-v0 --stepps 5": ["--stepps", "Did you mean --steps?"],
     "train Toy-v0 --method.head finl": ["'finl'", "--method.head", "cumulative", "final"],
     "train Toy-v0 --device tpu": ["'tpu'", "--device", "cpu"],
@@ -156,10 +158,8 @@ ENVIRONMENTS = {
     "train ToyDot-v0 --image.side 4": ["image.side=4", "at least 8"],
     "train ToyManyChoices-v0": ["'ToyManyChoices-v0' has actions of the kind", "at most 1,000"],
     "train ToyDiscrete-v0 --agent td3": [
-        "'td3' cannot act in 'ToyDiscrete-v0', which has 3 discrete actions; use --agent dqn or --agent sac."
-    ],
-    "train ToyDiscrete-v0 --agent xqc": [
-        "'xqc' cannot act in 'ToyDiscrete-v0', which has 3 discrete actions; use --agent dqn or --agent sac."
+        "'td3' cannot act in 'ToyDiscrete-v0', which has 3 discrete actions; use --agent dqn or --agent sac or "
+        "--agent xqc."
     ],
     "train Toy-v0 --agent dqn": ["'dqn' cannot act in 'Toy-v0', which has continuous actions; use", "--agent sac"],
     "train ToyUnbounded-v0": ["'ToyUnbounded-v0'", "finite bounds"],

@@ -40,6 +40,7 @@ SETTINGS = {
     "method.hidden": "8",
     "method.updates": "10",
     "method.every": "50",
+    "agent": "sac",
     "agent.hidden": "8",
     "agent.batch-size": "16",
     "agent.updates": "10",

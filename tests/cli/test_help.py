@@ -39,11 +39,14 @@ def test_no_help_shows_what_a_parser_calls_things() -> None:
 
 
 def test_the_help_of_train_has_the_settings_of_the_method_and_the_agent_that_are_named() -> None:
-    flags = {"rrd": "--method.subset", "diaster": "--method.segments", "td3": "--agent.policy-every"}
+    flags = {"rrd": "--method.subset", "diaster": "--method.segments"}
+    flags |= {"xqc": "--agent.atoms", "sac": "--agent.gradient-clip", "td3": "--agent.target-noise"}
     for chosen, expected in (
-        ([], {"diaster"}),
-        (["--method", "rrd"], {"rrd"}),
+        ([], {"diaster", "xqc"}),
+        (["--method", "rrd"], {"rrd", "xqc"}),
         (["--method=rrd", "--agent", "td3"], {"rrd", "td3"}),
+        (["--preset", "paper"], {"diaster", "sac"}),
+        (["--preset=paper", "--agent", "xqc"], {"diaster", "xqc"}),
     ):
         out = run("train", *chosen, "--help").out
         assert {name for name, flag in flags.items() if f"{flag} " in out} == expected, chosen

@@ -9,6 +9,7 @@ from all_settings import CHOICES, refusal, settings_file
 
 from diaster.config import (
     AGENTS,
+    DEFAULT_AGENT,
     METHODS,
     PAPER_TASKS,
     PRESET_HELP,
@@ -36,7 +37,7 @@ def test_a_preset_goes_before_the_defaults() -> None:
     config = build_config("paper")
     assert config.preset == "paper"
     assert (config.method.head, config.method.loss, config.evaluation.every) == ("final", "sum", 1000)
-    assert config.agent == RunConfig().agent
+    assert config.agent == SacConfig()
 
 
 def test_a_file_goes_before_the_preset(tmp_path: Path) -> None:
@@ -55,6 +56,24 @@ def test_a_file_may_name_its_preset_and_an_explicit_one_goes_before_it(tmp_path:
     assert build_config(file=path).method.head == "final"
     assert build_config("default", path).method.head == "cumulative"
     assert build_config("default", path).preset == "default"
+
+
+def test_the_agent_is_xqc_and_that_of_the_papers_preset_sac_wherever_the_preset_is_named(tmp_path: Path) -> None:
+    assert RunConfig().agent == build_config().agent == XqcConfig()
+    path = settings_file(tmp_path, 'preset = "paper"\n')
+    for config in (build_config("paper"), build_config(preset="paper"), build_config(file=path)):
+        assert config.agent == SacConfig()
+    assert build_config("paper", agent={"gradient_clip": 1.0}).agent == SacConfig(gradient_clip=1.0)
+    assert build_config("default", path).agent == XqcConfig()
+    for method in METHODS:
+        assert build_config("paper", method=method).agent.name == "sac"
+
+
+def test_an_agent_that_is_named_goes_before_the_one_of_the_preset(tmp_path: Path) -> None:
+    assert build_config("paper", agent="xqc").agent == XqcConfig()
+    path = settings_file(tmp_path, 'preset = "paper"\nagent = "td3"\n')
+    assert build_config(file=path).agent == build_config("paper", path).agent == Td3Config()
+    assert build_config("paper", settings_file(tmp_path, 'agent = "xqc"\n')).agent == XqcConfig()
     assert build_config(file=path, preset="default").preset == "default"
 
 
@@ -80,7 +99,11 @@ def test_a_name_alone_stands_for_a_table_with_that_name() -> None:
 
 def test_method_and_agent_choose_which_settings_there_are() -> None:
     for choice in CHOICES.values():
-        config, method, agent = build_config(**choice), choice.get("method", "diaster"), choice.get("agent", "sac")
+        config, method, agent = (
+            build_config(**choice),
+            choice.get("method", "diaster"),
+            choice.get("agent", DEFAULT_AGENT),
+        )
         assert type(config) is RunConfig
         assert type(config.method) is METHODS[method].settings
         assert type(config.agent) is AGENTS[agent].settings
@@ -104,25 +127,31 @@ def test_methods_differ_in_their_colours_and_markers() -> None:
 def test_a_setting_of_another_method_or_agent_is_refused() -> None:
     assert "'method.subset'" in refusal(lambda: build_config(method={"subset": 9}))
     assert "'method.head'" in refusal(lambda: build_config(method={"name": "rrd", "head": "final"}))
-    assert "'agent.policy_every'" in refusal(lambda: build_config(agent={"policy_every": 2}))
+    assert "'agent.gradient_clip'" in refusal(lambda: build_config(agent={"gradient_clip": 2.0}))
     assert build_config(method={"name": "rrd", "unbiased": True}).method == RrdConfig(unbiased=True)
     assert build_config(agent={"name": "td3", "policy_every": 3}).agent == Td3Config(policy_every=3)
 
 
 def test_the_size_of_xqc_names_its_layers_and_each_number_can_be_given_by_itself() -> None:
-    assert XqcConfig().sizes == ((512,) * 4, (256,) * 4)
-    assert XqcConfig(size="small").sizes == ((256,) * 2, (256,) * 2)
+    assert XqcConfig().sizes == ((256,) * 2, (256,) * 2)
+    assert XqcConfig(size="full").sizes == ((512,) * 4, (256,) * 4)
     assert XqcConfig(layers=1, hidden=8).sizes == ((8,), (256,))
-    assert XqcConfig(size="small", actor_hidden=16).sizes == ((256,) * 2, (16,) * 2)
+    assert XqcConfig(size="full", actor_hidden=16).sizes == ((512,) * 4, (16,) * 4)
 
 
-def test_a_run_from_before_xqc_keeps_the_agent_it_had(tmp_path: Path) -> None:
+def test_a_run_from_before_xqc_was_the_default_keeps_the_agent_it_had(tmp_path: Path) -> None:
     (tmp_path / CONFIG).write_text(
         'env = "Hopper-v5"\nsteps = 1000\nseeds = [3]\n[agent]\nname = "sac"\nhidden = 64\nlearning_rate = 0.001\n'
     )
     assert read_config(tmp_path).agent == SacConfig(hidden=64, learning_rate=0.001)
-    (tmp_path / CONFIG).write_text('env = "Hopper-v5"\nsteps = 1000\n')  # it named none
-    assert read_config(tmp_path).agent == SacConfig()
+    for named, agent in (
+        ("", SacConfig()),  # it named none
+        ("[agent]\nhidden = 64\n", SacConfig(hidden=64)),
+        ('agent = "sac"\n[learner]\nhidden = 64\n', SacConfig(hidden=64)),
+        ('[agent]\nname = "xqc"\nsize = "full"\n', XqcConfig(size="full", potential=False)),
+    ):
+        (tmp_path / CONFIG).write_text(f'env = "Hopper-v5"\nsteps = 1000\n{named}')
+        assert read_config(tmp_path).agent == agent
 
 
 def test_what_fits_nothing_has_no_updates_to_set() -> None:
@@ -180,5 +209,5 @@ def test_the_papers_scale_of_returns_is_for_its_own_method_alone() -> None:
 @pytest.mark.parametrize("what", ["method", "agent"])
 def test_a_setting_alone_leaves_method_and_agent_as_they_are(what: str) -> None:
     config = build_config(**{what: {"hidden": 7}})
-    assert (config.method.name, config.agent.name) == ("diaster", "sac")
+    assert (config.method.name, config.agent.name) == ("diaster", "xqc")
     assert getattr(config, what).hidden == 7

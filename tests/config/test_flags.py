@@ -18,7 +18,7 @@ import pytest
 from all_settings import CHOICES, SETTINGS, lookup, nested, settings_file
 
 from diaster import cli
-from diaster.config import PAPER_TASKS, IrcrConfig, RunConfig, build_config
+from diaster.config import PAPER_TASKS, IrcrConfig, RunConfig, XqcConfig, build_config
 
 Parse = Callable[..., RunConfig]
 FILE = 'env = "Ant-v5"\nsteps = 7000\n[method]\nhead = "cumulative"\nbatch_episodes = 5\n'
@@ -60,6 +60,23 @@ def test_flags_go_before_a_file_a_file_before_a_preset_and_that_before_defaults(
     assert (config.env, config.preset, config.steps) == ("Walker2d-v5", "paper", 9)
     assert (config.method.head, config.method.batch_episodes) == ("cumulative", 6)
     assert config.method.loss == "sum"
+
+
+def test_the_agent_of_the_papers_preset_is_sac_with_its_flags_wherever_the_preset_is_named(
+    tmp_path: Path, parsed: Parse
+) -> None:
+    path = str(settings_file(tmp_path, 'env = "Hopper-v5"\npreset = "paper"\n'))
+    expected = build_config("paper", env="Hopper-v5", agent={"gradient_clip": 1.0})
+    assert expected.agent.name == "sac"
+    for arguments in (
+        ("Hopper-v5", "--preset", "paper", "--agent.gradient-clip", "1"),
+        ("Hopper-v5", "--agent.gradient-clip", "1", "--preset=paper"),
+        ("--config", path, "--agent.gradient-clip", "1"),
+    ):
+        assert parsed(*arguments) == expected
+    assert parsed("--config", path, "--preset", "default", "--agent.size", "full").agent == XqcConfig(size="full")
+    for arguments in (("--config", path), ("Hopper-v5", "--preset", "paper")):
+        assert parsed(*arguments, "--agent", "xqc", "--agent.atoms", "51").agent == XqcConfig(atoms=51)
 
 
 def test_a_flag_may_restore_a_default_that_a_preset_has_changed(parsed: Parse) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from all_settings import refusal, settings_file
 
-from diaster.config import RrdConfig, Td3Config, build_config, present_name
+from diaster.config import RrdConfig, Td3Config, as_they_were, build_config, combine, present_name
 from diaster.config.former_names import present_names
 
 # Each pair: a file as it was written once, and the same settings by their present names.
@@ -88,3 +88,15 @@ def test_a_dotted_name_has_its_present_form() -> None:
         assert present_name(dotted) == present
     for table, present in (("decomposer", "method"), ("learner", "agent"), ("method", "method"), ("replay", "replay")):
         assert present_name(table, is_table=True) == present
+
+
+def test_a_run_keeps_what_it_had_where_a_setting_that_came_later_would_change_it():
+    old = as_they_were({"env": "x", "method": {"name": "diaster"}, "agent": {"name": "xqc"}})
+    config = combine(None, old, "a run")
+    assert (config.method.base, config.agent.potential) == ("none", False)
+    new = as_they_were({"env": "x", "method": {"base": "mixed"}, "agent": {"name": "xqc", "potential": True}})
+    config = combine(None, new, "a run")
+    assert (config.method.base, config.agent.potential) == ("mixed", True)
+    assert as_they_were({})["agent"]["name"] == "sac"
+    assert as_they_were({"method": "rrd"})["method"] == {"name": "rrd"}
+    assert as_they_were({"agent": 3})["agent"] == 3

@@ -38,6 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ddpg": {"agent": "ddpg"},
     "dqn": {"agent": "dqn", "env": "ToyDiscreteFrom5-v0"},
     "xqc": {"agent": XQC},
+    "xqc, discrete": {"agent": XQC, "env": "ToyDiscreteFrom5-v0"},
     "bounds of a matrix": {"agent": "ddpg", "env": "ToyBounded-v0"},
     "whole numbers": {"agent": "ddpg", "env": "ToyWholeNumbers-v0"},
     "several choices": {"agent": "dqn", "env": "ToyMultiDiscrete-v0"},

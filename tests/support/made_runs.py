@@ -95,7 +95,7 @@ def make_run_with_nets(path: Path, env: str) -> Path:
     from diaster.envs.making import describe_env, make_env
     from diaster.nn.trees import leaf_names
 
-    small: dict[str, Any] = {"method": {"hidden": 4}, "agent": {"hidden": 4}, "imports": ("toy_envs",)}
+    small: dict[str, Any] = {"method": {"hidden": 4}, "agent": {"name": "sac", "hidden": 4}, "imports": ("toy_envs",)}
     make_run(path, {3: [1.0, 2.0], 8: [2.0, 3.0]}, env=env, horizon=toy_envs.HORIZON, **small)
     config = read_config(path)
     spec = describe_env(make_env(env, toy_envs.HORIZON), env, toy_envs.HORIZON)

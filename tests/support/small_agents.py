@@ -40,6 +40,17 @@ def constant(n_in: int, *outputs: float, hidden: int = HIDDEN):
     return straight(np.zeros((n_in, len(outputs))), outputs, hidden)
 
 
+def normed_constant(net, outputs):
+    """A normed net with a head that gives the same outputs whatever its input."""
+    head = net.head._replace(weight=np.zeros_like(net.head.weight), bias=np.array(outputs, np.float32))
+    return net._replace(head=head)
+
+
+def kernels_of(net):
+    """Every kernel of a normed net."""
+    return [*(layer.kernel for layer in net.layers), net.head.weight]
+
+
 def one_hot(actions, n_actions: int):
     return np.eye(n_actions, dtype=np.float32)[np.resize(actions, BATCH)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from diaster.config import PAPER_TASKS, DiasterConfig
+from diaster.config import PAPER_TASKS, DiasterConfig, XqcConfig
 from diaster.errors import DiasterError
 from diaster.sweep.grid import MOST_CELLS, Grid, read_grid
 
@@ -186,6 +186,37 @@ def test_what_is_wrong_with_a_file_is_a_sentence(file: Path) -> None:
         with pytest.raises(DiasterError) as error:
             pytest.fail(f"{text}: {grid_of(file, text)}")
         assert [word for word in words if word not in str(error.value)] == [], (text, str(error.value))
+
+
+def test_a_cell_that_names_no_agent_has_that_of_its_preset_with_the_tables_for_it(file: Path) -> None:
+    grid = grid_of(
+        file,
+        """
+        [settings]
+        env = "Hopper-v5"
+        [[axes]]
+        preset = ["default", "paper"]
+        [[axes]]
+        preset = ["paper"]
+        agent = ["xqc"]
+        [agent.xqc]
+        steps = 1000
+        [agent.sac]
+        steps = 2000
+        agent.gradient_clip = 1.0
+        """,
+    )
+    found = [(cell.config.preset, cell.config.agent.name, cell.config.steps) for cell in grid.cells]
+    assert found == [("default", "xqc", 1000), ("paper", "sac", 2000), ("paper", "xqc", 1000)]
+
+
+def test_every_experiment_names_its_agent_and_the_size_of_its_nets() -> None:
+    for file in (*EXPERIMENTS, *CAMPAIGN):
+        text = file.read_text("utf-8")
+        for cell in read_grid(file).cells:
+            assert f'"{cell.config.agent.name}"' in text, (file, cell.name)
+            if isinstance(cell.config.agent, XqcConfig):
+                assert f'size" = "{cell.config.agent.size}"' in text, (file, cell.name)
 
 
 def test_every_figure_has_an_experiment_and_a_small_twin() -> None:

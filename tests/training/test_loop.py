@@ -95,6 +95,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "agent": "ddpg",
     },
     "xqc": {"agent": XQC, "method": "uniform", "seeds": [4, 9]},
+    "xqc, discrete": {"env": "ToyDiscrete-v0", "agent": XQC, "method": "uniform"},
     **EVERY_METHOD,
 }
 

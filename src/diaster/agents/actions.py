@@ -6,7 +6,7 @@ from diaster.errors import DiasterError
 from diaster.types import EnvSpec
 
 
-def need_continuous(agent: str, spec: EnvSpec, instead: str = "dqn or sac") -> None:
+def need_continuous(agent: str, spec: EnvSpec, instead: str = "dqn, sac or xqc") -> None:
     """Refuse an environment with discrete actions."""
     if spec.discrete:
         raise DiasterError(

@@ -68,5 +68,5 @@ def _untold(curve: Curve) -> dict[str, Any]:
         if setting_text(name, value) not in curve.name and not name.startswith("evaluation.")  # the points are seen
     }
     agent = curve.config.agent.name
-    is_told = agent == DEFAULT_AGENT or agent in curve.name
+    is_told = agent == DEFAULT_AGENT or agent in curve.name.lower()
     return changed if is_told else {"agent": agent, **changed}

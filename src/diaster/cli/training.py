@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import tyro
 
 from diaster.cli.parsing import Imports, parse, value_of
-from diaster.config import RunConfig, build_config, refuse_exact_sum, run_config_type, take_env_kwargs
+from diaster.config import (
+    AGENTS,
+    METHODS,
+    RunConfig,
+    build_config,
+    refuse_exact_sum,
+    run_config_type,
+    take_env_kwargs,
+)
 from diaster.errors import DiasterError
 from diaster.signals import leaving_at_once
 
@@ -67,22 +75,37 @@ def train(argv: Sequence[str]) -> None:
 def _parse_with_settings(command: str, argv: Sequence[str], base: type[Arguments], **own: Any) -> Arguments:
     """The arguments of a command that takes all settings of a run; `own` are its defaults where no file is given.
 
-    Which flags there are depends on the method and the agent, and their defaults on file, preset and environment: all
-    of these have to be known first.
+    Which flags there are depends on the method and the agent, which a preset may choose too, and their defaults on
+    file, preset and environment: all of these have to be known first.
     """
     argv, env_kwargs = take_env_kwargs(argv)
     settings = [item for item in argv if item not in ("-h", "--help")]  # help shows the defaults that will apply
     file = value_of("--config", argv)
     chosen = {name: value for name in ("method", "agent") if (value := value_of(f"--{name}", argv))}
-    blank = build_config(None, Path(file) if file else None, **chosen)
+    blank = build_config(value_of("--preset", argv), Path(file) if file else None, **chosen)
     blank = dataclasses.replace(blank, env="", preset="")
     if any(item.startswith(EXACT_SUM) for item in argv):
         refuse_exact_sum(blank.method.name)
+    _refuse_flags_of_others(argv, "method", blank.method.name, METHODS)
+    _refuse_flags_of_others(argv, "agent", blank.agent.name, AGENTS)
     first = parse(command, settings, _arguments_of(base, blank)).run_config
     own = {**({} if file else own), **({"env": first.env} if first.env else {})}
     named = {**own, **chosen, "env_kwargs": env_kwargs}
     defaults = build_config(first.preset or None, Path(file) if file else None, **named)
     return parse(command, argv, _arguments_of(base, defaults))
+
+
+def _refuse_flags_of_others(argv: Sequence[str], what: str, name: str, known: dict[str, Any]) -> None:
+    """Flags that another method or agent has, and this one has not."""
+    fields = {other: {field.name for field in dataclasses.fields(kind.settings)} for other, kind in known.items()}
+    for flag in (item.partition("=")[0] for item in argv if item.startswith(f"--{what}.")):
+        setting = flag.removeprefix(f"--{what}.").removeprefix("no-").replace("-", "_")
+        others = [other for other in known if setting in fields[other]]
+        if others and name not in others:
+            raise DiasterError(
+                f"{flag} is a setting of {' and '.join(others)}, and the {what} is '{name}'; "
+                f"add --{what} {others[0]}, or leave it out."
+            )
 
 
 def _arguments_of(base: type[Arguments], run: RunConfig) -> Arguments:

@@ -21,7 +21,7 @@ from diaster.config.agents import (
 )
 from diaster.config.checks import check_longest, check_method, refuse_exact_sum, validate
 from diaster.config.env_kwargs import as_kept, is_placeholder, take_env_kwargs, task_name, unkept
-from diaster.config.former_names import present_name, present_names
+from diaster.config.former_names import as_they_were, present_name, present_names
 from diaster.config.merge import merge
 from diaster.config.methods import (
     DEFAULT_METHOD,
@@ -47,7 +47,7 @@ from diaster.config.run import (
     run_config_type,
     updates_due,
 )
-from diaster.config.tasks import PAPER_TASKS, PRESET_HELP, PRESETS, preset_settings
+from diaster.config.tasks import PAPER_TASKS, PRESET_HELP, PRESETS, preset_settings, usual_agent
 from diaster.config.toml import parse_toml, read_toml, write_toml
 from diaster.errors import unknown
 
@@ -80,6 +80,7 @@ __all__ = [
     "UniformConfig",
     "XqcConfig",
     "as_kept",
+    "as_they_were",
     "build_config",
     "check_longest",
     "check_method",
@@ -95,6 +96,7 @@ __all__ = [
     "task_name",
     "unkept",
     "updates_due",
+    "usual_agent",
     "validate",
     "write_toml",
 ]
@@ -115,8 +117,8 @@ def combine(
         raise unknown("preset", str(preset), PRESETS)
     env = settings.get("env") or from_file.get("env") or ""
     method, agent = (
-        _name_in(settings, group) or _name_in(from_file, group) or default
-        for group, default in (("method", DEFAULT_METHOD), ("agent", DEFAULT_AGENT))
+        _name_in(settings, group) or _name_in(from_file, group) or usual
+        for group, usual in (("method", DEFAULT_METHOD), ("agent", usual_agent(preset)))
     )
     if any("exact_sum" in _table(of, "method") for of in (settings, from_file)):
         refuse_exact_sum(method)

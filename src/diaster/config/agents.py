@@ -150,7 +150,7 @@ class NetSizes(NamedTuple):
     actor: tuple[int, ...]
 
 
-SIZES = {"full": NetSizes((512,) * 4, (256,) * 4), "small": NetSizes((256,) * 2, (256,) * 2)}
+SIZES = {"small": NetSizes((256,) * 2, (256,) * 2), "full": NetSizes((512,) * 4, (256,) * 4)}
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,8 @@ class XqcConfig:
 
     name: AgentName = "xqc"
     """What learns from the step rewards: 'diaster list agents' explains them."""
-    size: Literal["full", "small"] = "full"
-    """full: four layers of 512 units in the critics and of 256 in the actor, for a GPU; small: two layers of 256."""
+    size: Literal["small", "full"] = "small"
+    """small: two layers of 256 units, good on a CPU; full: four of 512 in critics, of 256 in the actor, for a GPU."""
     hidden: Units | Auto = "auto"
     """Units of each hidden layer of the critics; auto takes what size says."""
     actor_hidden: Units | Auto = "auto"
@@ -181,6 +181,8 @@ class XqcConfig:
     """Share of the critics that flows into their targets in each update."""
     initial_temperature: Positive = 0.0025
     """Weight of the entropy at the start; it is learnt from there."""
+    discrete_entropy: Fraction = 0.5
+    """For discrete actions: the target entropy, as a share of the largest possible one."""
     policy_every: Count = 3
     """Critic updates for each update of the actor and of the temperature."""
     atoms: Annotated[int, at_least(3), at_most(10_001), ODD] = 101
@@ -234,16 +236,17 @@ class AgentKind(NamedTuple):
 
 
 AGENTS: dict[str, AgentKind] = {
-    "sac": AgentKind(
-        SacConfig,
-        "soft actor-critic with a learnt temperature, for continuous and for discrete actions; the default",
-        "diaster.agents.sac:make_sac",
-        "diaster.agents.sac_discrete:make_sac_discrete",
-    ),
     "xqc": AgentKind(
         XqcConfig,
-        "soft actor-critic with batch and weight normalisation and categorical critics, for continuous actions",
+        "soft actor-critic with normalised nets and categorical critics, for both kinds of actions; the default",
         "diaster.agents.xqc:make_xqc",
+        "diaster.agents.xqc_discrete:make_xqc_discrete",
+    ),
+    "sac": AgentKind(
+        SacConfig,
+        "soft actor-critic with a learnt temperature, for continuous and for discrete actions",
+        "diaster.agents.sac:make_sac",
+        "diaster.agents.sac_discrete:make_sac_discrete",
     ),
     "td3": AgentKind(
         Td3Config,
@@ -261,6 +264,6 @@ AGENTS: dict[str, AgentKind] = {
         discrete="diaster.agents.dqn:make_dqn",
     ),
 }
-DEFAULT_AGENT = "sac"
+DEFAULT_AGENT = "xqc"
 # Of the settings above; here, because the names are known only here.
 AgentName = Annotated[str, tyro.conf.arg(name="agent", prefix_name=False, metavar=f"{{{','.join(AGENTS)}}}")]

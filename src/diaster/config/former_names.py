@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 FORMER = {"decomposer": "method", "learner": "agent"}
+# Of a run that names none: at first there were no others, and later these were the defaults.
+FORMER_DEFAULTS = {"method": "diaster", "agent": "sac"}
 # Settings that came later, with a default that changes a run, and what the runs had that do not know them.
 CAME_LATER: Mapping[str, Mapping[str, Any]] = {
     "method": {"diaster": {"base": "none"}},
@@ -44,10 +46,15 @@ def present_name(dotted: str, is_table: bool = False) -> str:
 
 
 def as_they_were(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a run that an earlier version may have written: what it does not know stays as it was then."""
+    """The settings of a run that an earlier version may have written: what it does not know stays as it was then.
+
+    What is no table of settings is left for others to refuse.
+    """
     present = present_names(settings)
-    for group, of_names in CAME_LATER.items():
-        table = present.get(group)
-        if isinstance(table, Mapping) and isinstance(name := table.get("name"), str):
-            present[group] = {**of_names.get(name, {}), **table}
+    for group, default in FORMER_DEFAULTS.items():
+        table = present.get(group, {})
+        if isinstance(table, Mapping):
+            name = table.get("name", default)
+            later = CAME_LATER[group].get(name, {}) if isinstance(name, str) else {}
+            present[group] = {"name": name, **later, **table}
     return present

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from diaster.config.agents import AGENTS, AgentConfig, SacConfig
+from diaster.config.agents import AGENTS, AgentConfig, XqcConfig
 from diaster.config.fitted import Auto
 from diaster.config.limits import FINITE, MOST, Count, CountOrNone, Fraction, Positive, at_least, at_most
 from diaster.config.methods import METHODS, DiasterConfig, MethodConfig
@@ -120,7 +120,7 @@ class RunConfig:
     seeds: Seeds = (0,)
     """How many seeds (5 means 0 to 4) or which (3,7,11); they train together."""
     preset: str = "default"
-    """A named set of settings: default, or paper (to the letter, but one decomposer update for fifty of the policy)."""
+    """A named set: default, or paper (to the letter, with SAC, but one decomposer update for fifty of the policy)."""
     horizon: Annotated[int, at_least(1), at_most(10_000_000)] | Auto = "auto"
     """Longest episode; auto is 1000 for the paper's tasks, else the environment's own limit."""
     feedback_every: Count | Literal["episode", "environment"] = "episode"
@@ -160,7 +160,7 @@ class RunConfig:
     env_kwargs: EnvKwargs = field(default_factory=dict, hash=False)
     """An argument of the environment by its name, e.g. --env-kwargs.map-name 8x8; in a file a table [env_kwargs]."""
     method: MethodConfig = field(default_factory=DiasterConfig)
-    agent: AgentConfig = field(default_factory=SacConfig)
+    agent: AgentConfig = field(default_factory=XqcConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     image: ImageConfig = field(default_factory=ImageConfig)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from diaster.config.agents import DEFAULT_AGENT
 from diaster.config.methods import METHODS
 
 
@@ -29,8 +30,14 @@ PAPER_TASKS: dict[str, PaperTask] = {
 PRESETS = ("default", "paper")
 PRESET_HELP = {
     "default": "one setting for all tasks; for diaster: cumulative head, sampled segments, variance penalty",
-    "paper": "a method to the letter of its paper, evaluated every 1000 steps as in ours; diaster updates seldom",
+    "paper": "a method to the letter of its paper, with SAC; evaluated every 1000 steps; diaster updates seldom",
 }
+PRESET_AGENT = {"paper": "sac"}  # where it is not the default
+
+
+def usual_agent(preset: Any) -> str:
+    """The agent of a preset, where none is named."""
+    return PRESET_AGENT.get(preset, DEFAULT_AGENT)
 
 
 def preset_settings(preset: str, method: str, agent: str, env: Any) -> dict[str, Any]:

@@ -22,8 +22,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from diaster.config import RunConfig, combine, parse_toml, validate
-from diaster.config.former_names import as_they_were
+from diaster.config import RunConfig, as_they_were, combine, parse_toml, validate
 from diaster.config.toml import MOST_BYTES as MOST_CONFIG_BYTES
 from diaster.errors import LONGEST_SHOWN, DiasterError, shortened
 from diaster.rundir import files

@@ -22,13 +22,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diaster.config import DEFAULT_AGENT, DEFAULT_METHOD, RunConfig, combine, present_name, validate
+from diaster.config import DEFAULT_METHOD, RunConfig, combine, present_name, usual_agent, validate
 from diaster.config.toml import parse_toml, read_content
 from diaster.errors import DiasterError, unknown
 
 MOST_CELLS = 1000
 # A cell's value of each of these selects the tables that apply to it; later ones override earlier ones.
-NAMED = {"preset": "default", "method": DEFAULT_METHOD, "agent": DEFAULT_AGENT, "env": ""}
+NAMED = "preset", "method", "agent", "env"
 ENTRIES = ("record_episodes", "settings", "axes", *NAMED)
 Settings = dict[str, Any]
 
@@ -151,7 +151,9 @@ def _chosen(name: str, *settings: Settings) -> str:
         value = value.get("name") if isinstance(value, dict) else value
         if value is not None:
             return str(value)
-    return NAMED[name]
+    if name == "agent":
+        return usual_agent(_chosen("preset", *settings))
+    return {"preset": "default", "method": DEFAULT_METHOD, "env": ""}[name]
 
 
 def _settings(table: Settings) -> Settings:

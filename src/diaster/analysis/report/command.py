@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from diaster.analysis.settings import flat, usual_settings
-from diaster.config import DEFAULT_AGENT, DEFAULT_METHOD, RunConfig
+from diaster.config import DEFAULT_METHOD, RunConfig, usual_agent
 from diaster.config.env_kwargs import FLAG, as_typed
 
 SHOWN_ANYWAY = ("steps", "seeds")
@@ -19,7 +19,7 @@ def train_command(config: RunConfig, seeds: tuple[int, ...] | None = None) -> st
     values = {**flat(config), "seeds": config.seeds if seeds is None else seeds}
     words = ["diaster", "train", config.env]
     words += ["--method", config.method.name] if config.method.name != DEFAULT_METHOD else []
-    words += ["--agent", config.agent.name] if config.agent.name != DEFAULT_AGENT else []
+    words += ["--agent", config.agent.name] if config.agent.name != usual_agent(config.preset) else []
     words += ["--preset", config.preset] if config.preset != "default" else []
     for name, value in values.items():
         if name not in NAMED_FIRST and (name in SHOWN_ANYWAY or value != usual[name]):
