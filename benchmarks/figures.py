@@ -17,6 +17,7 @@ from diaster.analysis.figures import write_figure
 ROOT = Path(__file__).parents[1]
 RESULTS, IMAGES = ROOT / "results", ROOT / "docs" / "images"
 SAC, XQC, MIXED = "2026-11-15-sac", "2026-11-16-xqc", ("campaign-mixed", "2026-11-19-standup")
+DEFAULT = ("campaign-default", "2026-11-19-default")
 
 
 class Picture(NamedTuple):
@@ -34,6 +35,15 @@ PICTURES = {
         ".",
         (XQC, f"{SAC}/*-v5", f"{SAC}/Hopper-v5-dense"),
         (f"{XQC}=XQC", f"{SAC}/*-dense=SAC on the hidden rewards", f"{SAC}=SAC"),
+    ),
+    "default": Picture(
+        "performance",
+        ".",
+        (*DEFAULT, *(f"{XQC}/{task}*" for task in ("Hopper", "Swimmer", "Walker", "Ant", "Humanoid"))),
+        (
+            f"{XQC}=nets alone, no potential",
+            *(f"{folder}/*{size}=default, {size} nets" for folder in DEFAULT for size in ("full", "small")),
+        ),
     ),
     "figures-performance": Picture("performance", SAC),
     "figures-metrics": Picture("metrics", SAC, ("Hopper*",)),

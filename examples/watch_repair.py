@@ -320,7 +320,7 @@ class Result(NamedTuple):
 
 def contenders(quick: bool) -> list[Contender]:
     """The three, with their settings."""
-    diaster = DiasterConfig(hidden=16, learning_rate=0.01, batch_episodes=8, variance_penalty=16.0)
+    diaster = DiasterConfig(base="none", hidden=16, learning_rate=0.01, batch_episodes=8, variance_penalty=16.0)
     rudder = RudderConfig(hidden=16, learning_rate=0.01, batch_episodes=8)
     few, many, updates = (200, 2000, 5) if quick else (10_000, 200_000, 25)
     return [

@@ -18,6 +18,7 @@ from diaster.decomposers.linear_base import (
     linear_and_net,
     linear_reward,
     returns_for_net,
+    with_base_fitted,
 )
 from diaster.decomposers.statistics import add_rows, init_moments
 from diaster.errors import DiasterError
@@ -243,6 +244,31 @@ def test_a_mixed_base_weighs_half_where_it_explains_everything_and_nothing_where
     assert net_share(random_episodes(lengths(60))) == pytest.approx(0.5, abs=1e-3)
     rng = np.random.default_rng(0)
     assert net_share(random_episodes(lengths(60), lambda obs, action: rng.normal(size=len(action)))) > 0.9
+
+
+@pytest.mark.parametrize("is_right", [True, False], ids=["right", "wrong"])
+def test_beside_a_mixed_base_a_net_has_more_than_half_where_it_foresees_new_episodes_better(is_right):
+    def half_hidden(obs, action):  # a part of the reward is not linear
+        return true_reward(obs, action) + 6.0 * np.sin(3.0 * obs[:-1, 0])
+
+    def net(steps):
+        known = jnp.asarray(
+            half_hidden(np.asarray(jnp.concatenate([steps.obs, steps.obs[-1:]])), np.asarray(steps.action))
+        )
+        return known if is_right else -known
+
+    decomposer = make_diaster(DiasterConfig(base="mixed", hidden=4), 12)
+    state = decomposer.init(jax.random.key(0), spec_of())
+    shares, least = [], []
+    for seed in range(4):
+        block = block_of(random_episodes(lengths(40, seed), half_hidden, seed))
+        state = state._replace(moments=add_rows(state.moments, block))
+        state = with_base_fitted("mixed", state, block, net, jnp.array(True))
+        shares.append(float(state.base.net_share))
+        least.append(1.0 - linear_base.MIXED * float(state.base_means.explained))
+    assert 0.5 < least[-1] < 0.8
+    assert shares[0] == pytest.approx(least[0])  # not judged yet
+    assert shares[-1] > 0.9 if is_right else shares[-1] == pytest.approx(least[-1])
 
 
 def test_thousands_of_observations_are_projected():

@@ -14,9 +14,9 @@ where nets need hundreds; what w cannot say is left to a net.
 3. With `base="linear"`, how much a net adds is measured on episodes before the net has seen them.
 
 With `base="mixed"` nets are fitted to whole returns, as without a base, and r̂ is a weighted mean of both rewards: the
-linear one has half of what it explains, the nets have the rest. The linear one tells which steps pay at once. What a
-net has learnt from whole episodes also tells which states good episodes go through, which a discounted sum of right
-rewards may not see.
+linear one has half of what it explains, the nets have the rest, or more where that would have predicted recent episodes
+better before they were seen. The linear one tells which steps pay at once. What a net has learnt from whole episodes
+also tells which states good episodes go through, which a discounted sum of right rewards may not see.
 """
 
 from __future__ import annotations
@@ -139,10 +139,14 @@ def with_base_fitted(
     """
     if state.base is None:
         return state
-    by_net = net_reward(steps_of_block(block)[0])
+    steps = steps_of_block(block)[0]
+    by_net = net_reward(steps)
+    if kind == "mixed":  # what the net adds to the linear reward is how it differs from it
+        by_net = by_net - linear_reward(state.base, steps)
     base, means = add_episodes(state.base, state.base_means, block, state.moments, by_net, has_learnt)
     if kind == "mixed":
-        base = base._replace(net_share=1.0 - MIXED * means.explained)
+        best = jnp.where(means.power > 0.0, base.net_share, 0.0)
+        base = base._replace(net_share=jnp.maximum(1.0 - MIXED * means.explained, best))
     fitted: State = state._replace(base=base, base_means=means)
     return fitted
 
