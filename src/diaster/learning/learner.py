@@ -6,7 +6,7 @@ update, so they do not depend on the other seeds. All calls launch work on the d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -254,6 +254,33 @@ class Learner:
     def _policy_of(self, state: LearnerState) -> Acting:
         return acting_of(self._agent, self._decomposer, state.agent, state.decomposer)
 
+    def _as_seen(self, state: Any, batch: Transition) -> Transition:
+        """A batch with the rewards that the agent makes of the decomposer's."""
+        return batch if self._agent.seen is None else batch._replace(reward=self._agent.seen(state, batch))
+
+    def _look_at_rewards(
+        self,
+        state: Any,
+        store: EpisodeStore,
+        seed_key: Array,
+        first_update: Array,
+        with_reward: Callable[[Array, Steps], Transition],
+    ) -> Any:
+        """The state of an agent that has looked, before a chunk of updates, at what it wants to see of stored steps."""
+        only_rated = self._decomposer.learns_from_rated_steps
+        if self._agent.survey is not None:
+            key = stream_key(seed_key, Stream.SURVEY_STEPS, first_update)
+            number = draw_stretches(store, key, *SURVEYED, only_rated)
+            place = draw_episodes(store, jax.random.fold_in(key, 1), N_FIRST, "uniform")
+            first_obs = gather_steps(store, place, jnp.zeros_like(place)).obs
+            state = self._agent.survey(state, with_reward(number, gather_numbered(store, number)), first_obs)
+        if self._agent.watch is not None:
+            key = stream_key(seed_key, Stream.WATCH_REWARDS, first_update)
+            number = draw_stretches(store, key, *WATCHED, only_rated)
+            rewards = self._as_seen(state, with_reward(number, gather_numbered(store, number))).reward
+            state = self._agent.watch(state, rewards, are_last(store, number, only_rated))
+        return state
+
     def _fit_agents(
         self,
         states: Any,
@@ -280,32 +307,17 @@ class Learner:
                 reward = learning_reward(self._decomposer, decomposer_state, store, label, number, steps)
                 return Transition(steps.obs, steps.action, reward, steps.next_obs, steps.terminal)
 
-            def as_agent_sees(state: Any, batch: Transition) -> Transition:
-                return batch if self._agent.seen is None else batch._replace(reward=self._agent.seen(state, batch))
-
             def draw_one(index: Array) -> tuple[Transition, Any]:
                 draw_key, noise_key = jax.random.split(stream_key(seed_key, Stream.UPDATE_AGENT, index))
                 number, drawn = draw_batch(self._decomposer, decomposer_state, store, draw_key, self._batch_size)
-                batch = as_agent_sees(state, with_reward(number, drawn))
+                batch = self._as_seen(state, with_reward(number, drawn))
                 return batch, self._agent.noise(noise_key, batch)
 
             def update(state: Any, index: Array | int, drawn: tuple[Transition, Any]) -> tuple[Any, Metrics]:
                 return self._agent.update(state, *drawn, index)
 
-            only_rated = self._decomposer.learns_from_rated_steps
-            before = state
-            if self._agent.survey is not None:
-                key = stream_key(seed_key, Stream.SURVEY_STEPS, first_update)
-                number = draw_stretches(store, key, *SURVEYED, only_rated)
-                place = draw_episodes(store, jax.random.fold_in(key, 1), N_FIRST, "uniform")
-                first_obs = gather_steps(store, place, jnp.zeros_like(place)).obs
-                state = self._agent.survey(state, with_reward(number, gather_numbered(store, number)), first_obs)
-            if self._agent.watch is not None:
-                key = stream_key(seed_key, Stream.WATCH_REWARDS, first_update)
-                number = draw_stretches(store, key, *WATCHED, only_rated)
-                rewards = as_agent_sees(state, with_reward(number, gather_numbered(store, number))).reward
-                state = self._agent.watch(state, rewards, are_last(store, number, only_rated))
-            state = jax.tree.map(lambda after, before: jnp.where(is_ready, after, before), state, before)
+            looked = self._look_at_rewards(state, store, seed_key, first_update, with_reward)
+            state = jax.tree.map(lambda after, before: jnp.where(is_ready, after, before), looked, state)
             if self._working_form is None:
                 return scan_updates(draw_one, update, state, first_update, n_updates, is_ready)
             packed = self._working_form.pack(state)
