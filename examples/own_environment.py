@@ -93,7 +93,7 @@ def main() -> None:
     run = diaster.train(
         Heating,  # anything that makes a new environment when it is called
         env_kwargs={"insulation": 0.9},
-        agent={"name": "sac", "hidden": 64},  # small nets are enough here; SAC's are quicker than XQC's
+        agent={"name": "sac", "hidden": 64},  # SAC with small nets: enough here, and quick
         method={"name": "diaster", "hidden": 64},
         horizon=HALF_HOURS,  # the longest episode; not needed where the environment is registered with a limit
         steps=given.steps,

@@ -90,7 +90,7 @@ def main() -> None:
         BeThere,
         horizon=LENGTH,
         method=SETTINGS.get(given.method, given.method),
-        agent={"name": "sac", "hidden": 64},  # small nets are enough here; SAC's are quicker than XQC's
+        agent={"name": "sac", "hidden": 64},  # SAC with small nets: enough here, and quick
         steps=given.steps,
         seeds=(given.seed,),
         evaluation={"every": max(1, given.steps // 5), "episodes": 50},
