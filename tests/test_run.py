@@ -23,7 +23,7 @@ TINY: dict[str, Any] = {
     "workers": 0,
     "chunk_steps": 20,
     "warmup_steps": 40,
-    "method": {"name": "diaster", "hidden": 4, "segments_per_episode": 2},
+    "method": {"name": "diaster", "hidden": 4, "segments_per_episode": 2, "base": "none"},
     "agent": {"name": "ddpg", "hidden": 4, "batch_size": 8},
     "evaluation": {"every": 60, "episodes": 1},
 }

@@ -153,7 +153,7 @@ def test_the_same_runs_give_the_same_bytes(suffix: str, tmp_path: Path) -> None:
 
 
 def test_several_runs_of_an_environment_share_a_picture_with_a_label_each(tmp_path: Path) -> None:
-    one = make_run(tmp_path / "one", {0: [1.0, 2.0]})
+    one = make_run(tmp_path / "one", {0: [1.0, 2.0]}, agent="sac")
     other = make_run(tmp_path / "other", {0: [1.0, 2.0], 1: [2.0, 3.0]}, preset="paper")
     text = svg_text([one, other], tmp_path / "curve.svg")
     for words in ("diaster, 1 seed", "diaster (paper), 2 seeds", "Toy-v0", "environment steps"):

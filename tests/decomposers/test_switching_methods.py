@@ -105,7 +105,7 @@ def train_and_count(method: str, out: Path) -> tuple[Run, list[list[Episode]], l
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Learner, "store_episodes", watched)
-        patch.setitem(AGENTS, "sac", AGENTS["sac"]._replace(continuous="toy_methods:make_counting_agent"))
+        patch.setitem(AGENTS, "xqc", AGENTS["xqc"]._replace(continuous="toy_methods:make_counting_agent"))
         run = train(method, out)
     return run, collected, read_tensors(run.path / POLICY)["exploration"].tolist()
 

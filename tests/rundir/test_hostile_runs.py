@@ -309,8 +309,8 @@ HOSTILE_SETTINGS = [  # a line of the settings, what it becomes, and what is sai
     (r"imports = .*", 'imports = ["..outside"]', "cannot be imported"),
     (r"imports = .*", 'imports = [""]', "cannot be imported"),
     (r'name = "diaster"', 'name = "rrd"', "unknown setting"),
-    (r'name = "sac"', 'name = "dqn"', "unknown setting"),
-    (r'name = "sac"', 'name = "../sac"', "unknown agent"),
+    (r'name = "xqc"', 'name = "dqn"', "unknown setting"),
+    (r'name = "xqc"', 'name = "../sac"', "unknown agent"),
 ]
 
 

@@ -216,7 +216,8 @@ def test_every_experiment_names_its_agent_and_the_size_of_its_nets() -> None:
         for cell in read_grid(file).cells:
             assert f'"{cell.config.agent.name}"' in text, (file, cell.name)
             if isinstance(cell.config.agent, XqcConfig):
-                assert f'size" = "{cell.config.agent.size}"' in text, (file, cell.name)
+                sizes = f'size" = "{cell.config.agent.size}"', f'size" = ["{cell.config.agent.size}"]'
+                assert any(size in text for size in sizes), (file, cell.name)
 
 
 def test_every_figure_has_an_experiment_and_a_small_twin() -> None:
@@ -235,7 +236,7 @@ def test_every_experiment_can_be_read_and_the_large_ones_have_the_papers_step_bu
 
 
 def test_the_campaign_has_five_seeds_and_no_more_steps_than_the_paper() -> None:
-    names = {"feedback", "mixed", "options", "paper", "sac", "xqc"}
+    names = {"default", "feedback", "linear", "mixed", "options", "paper", "potential", "sac", "xqc"}
     assert {file.stem for file in CAMPAIGN} == {f"campaign-{name}" for name in names}
     for file in CAMPAIGN:
         for cell in read_grid(file).cells:

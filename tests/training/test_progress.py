@@ -83,7 +83,7 @@ def test_time_left_and_speed_are_said_once_they_are_known(seconds: float, text: 
 
 def test_the_headline_says_what_runs() -> None:
     line = headline(CONFIG, SPEC)
-    for part in ("Toy-v0", "diaster (default) + sac", "seeds 4, 2", "1,000 steps", "3 observations", "horizon 20"):
+    for part in ("Toy-v0", "diaster (default) + xqc", "seeds 4, 2", "1,000 steps", "3 observations", "horizon 20"):
         assert part in line
     assert "3 observations, 1 action, horizon" in headline(CONFIG, SPEC._replace(obs_dim=3, action_dim=1))
     filmed = SPEC._replace(obs_dim=12_288, image=Image(64, 3))

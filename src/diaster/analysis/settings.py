@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from diaster.config import RunConfig, combine
+from diaster.config import DiasterConfig, RunConfig, combine
 from diaster.config.methods import with_base
 from diaster.errors import printable, shortened
 
@@ -38,7 +38,6 @@ def without_what_does_not_matter(config: RunConfig) -> RunConfig:
 def changed_settings(config: RunConfig) -> dict[str, Any]:
     """The settings that differ from those of the preset, by dotted names, without length and what does not matter."""
     usual = usual_settings(config.preset, config.env, config.method.name, config.agent.name)
-    config = dataclasses.replace(config, method=with_base(config.method))
     return {
         name: value
         for name, value in flat(config).items()
@@ -53,12 +52,18 @@ def changed_settings(config: RunConfig) -> dict[str, Any]:
 @functools.lru_cache(maxsize=1024)  # a page asks often, and merging settings takes milliseconds
 def usual_settings(preset: str, env: str, method: str, agent: str) -> Mapping[str, Any]:
     """What a preset sets where nothing else is given, by dotted names."""
-    config = combine(preset, {}, "", {"env": env, "method": method, "agent": agent})
-    return MappingProxyType(flat(dataclasses.replace(config, method=with_base(config.method))))
+    return MappingProxyType(flat(combine(preset, {}, "", {"env": env, "method": method, "agent": agent})))
 
 
 def flat(config: RunConfig) -> dict[str, Any]:
-    """Every setting by its dotted name; arguments of the environment are a part of its name."""
+    """Every setting by its dotted name; arguments of the environment are a part of its name.
+
+    A base that is the one that `auto` stands for counts as that: runs are written with what it stands for.
+    """
+    if isinstance(config.method, DiasterConfig):
+        automatic = dataclasses.replace(config.method, base="auto")
+        if with_base(automatic) == config.method:
+            config = dataclasses.replace(config, method=automatic)
     found: dict[str, Any] = {}
     for name, value in dataclasses.asdict(dataclasses.replace(config, env_kwargs={})).items():
         found |= {f"{name}.{inner}": one for inner, one in value.items()} if isinstance(value, dict) else {name: value}

@@ -59,9 +59,9 @@ def validate(config: RunConfig) -> None:
         )
 
 
-def refuse_exact_sum(method: str) -> None:
+def refuse_exact_sum(method: Any) -> None:
     """What to say where a method is given a setting that is every other's, and it has none."""
-    if method in METHODS and (why := METHODS[method].no_exact_sum):
+    if isinstance(method, str) and method in METHODS and (why := METHODS[method].no_exact_sum):
         raise DiasterError(f"method.exact_sum was given, and the rewards of the method '{method}' {why}.")
 
 
