@@ -48,7 +48,7 @@ COMMANDS: dict[str, Command] = {
     "relabel": Command(relabel, "write a data set with the rewards of a model that was fitted"),
     "list": Command(list_, "methods, agents, presets, tasks, environments"),
     "bench": Command(bench, "how fast this machine learns, in two minutes"),
-    "demo": Command(demo, "two minutes on InvertedPendulum-v5"),
+    "demo": Command(demo, "two to four minutes on InvertedPendulum-v5"),
 }
 
 

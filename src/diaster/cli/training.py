@@ -169,7 +169,7 @@ def resume(argv: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class DemoArguments:
-    """Train InvertedPendulum-v5 from episodic feedback in about two minutes and show what was learnt."""
+    """Train InvertedPendulum-v5 from episodic feedback in two to four minutes and show what was learnt."""
 
     steps: int = 20_000
     """Environment steps."""
