@@ -83,7 +83,14 @@ def changes_of(potential: Potential, steps: Transition) -> Array:
 
 def gain(potential: Potential, steps: Transition) -> Array:
     """P(s′) − P(s) of steps.  # […]"""
-    return jnp.matmul(changes_of(potential, steps), potential.weight, precision=EXACT)
+
+    def of_features() -> Array:
+        return jnp.matmul(changes_of(potential, steps), potential.weight, precision=EXACT)
+
+    # Where none is used, cosines would only take time. (Of several seeds both sides are computed: a GPU has the time.)
+    is_used = (potential.weight != 0.0).any()
+    gained: Array = jax.lax.cond(is_used, of_features, lambda: jnp.zeros_like(steps.reward))
+    return gained
 
 
 def fitted(potential: Potential, steps: Transition, first_obs: Array) -> Potential:
