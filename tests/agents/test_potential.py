@@ -14,6 +14,7 @@ from diaster.agents.potential import Shaped, changes_of, features_of, fitted, ga
 from diaster.config import SacConfig, XqcConfig
 
 LENGTH, N_STRETCHES = 64, 64
+MANY = 10**6  # stored steps
 fit = jit(fitted)
 
 
@@ -42,8 +43,9 @@ def to_and_fro(obs, seed: int = 1):
     return gained, gained + nose(obs[1:]) - nose(obs[:-1])
 
 
-def potential_of(steps: Transition, first_obs):
-    return fit(init_potential(jax.random.key(0), steps.obs.shape[-1]), steps, np.asarray(first_obs, np.float32))
+def potential_of(steps: Transition, first_obs, n_stored: int = MANY):
+    potential = init_potential(jax.random.key(0), steps.obs.shape[-1])
+    return fit(potential, steps, np.asarray(first_obs, np.float32), n_stored)
 
 
 def seen(potential, steps: Transition):
@@ -118,6 +120,18 @@ def test_the_weights_are_those_of_a_ridge_regression_in_double_precision():
     np.testing.assert_allclose(x @ potential.weight, x @ expected, atol=0.02)
 
 
+def test_where_steps_are_hardly_more_than_features_noise_that_it_could_explain_stays_as_it_is():
+    obs = walks(obs_dim=24, n=3)
+    reward = np.random.default_rng(3).normal(size=obs.shape[:2])[1:]
+    steps = steps_of(obs, reward)
+    features = init_potential(jax.random.key(0), obs.shape[-1]).weight.size
+    assert reward.size < features
+    potential = potential_of(steps, obs[0], reward.size)
+    assert float(potential.kept) < potentials.MOST_KEPT  # in the steps it is fitted to
+    np.testing.assert_array_equal(seen(potential, steps), steps.reward)
+    assert np.any(potential_of(steps, obs[0], potentials.LEAST_STEPS * features).weight)
+
+
 @pytest.mark.parametrize("reward", [0.0, 1.0, np.nan], ids=["none", "constant", "lost"])
 def test_where_there_is_nothing_to_explain_no_potential_is_used_and_all_numbers_stay_finite(reward):
     for obs in (walks(), np.ones_like(walks())):
@@ -152,9 +166,9 @@ def test_an_agent_with_a_potential_learns_from_what_it_is_given_and_acts_as_with
     _, reward = to_and_fro(obs)
     steps = steps_of(obs, reward)
     assert agent.survey is not None
-    assert agent.seen is not None
-    surveyed = agent.survey(state, steps, obs[0])
-    np.testing.assert_array_equal(agent.seen(state, steps), steps.reward)  # before it has seen any
-    assert np.asarray(agent.seen(surveyed, steps)).std() < 0.2 * reward.std()
+    assert agent.rewards is not None
+    surveyed = agent.survey(state, steps, obs[0], MANY)
+    np.testing.assert_array_equal(agent.rewards(state, steps), steps.reward)  # before it has seen any
+    assert np.asarray(agent.rewards(surveyed, steps)).std() < 0.2 * reward.std()
     for one, other in zip(*(jax.tree.leaves(agent.policy(s)) for s in (state, surveyed)), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -172,7 +172,7 @@ def test_a_net_counts_as_far_as_it_says_of_new_episodes_what_the_weights_leave()
         # The first group is not counted: no weights had been fitted that could have left anything.
         power = says**2 * (1.0 - linear_base.FORGETTING**12) / (1.0 - linear_base.FORGETTING)
         assert float(base[1].power) == pytest.approx(power, rel=1e-4)
-        assert float(base[0].net_share) == pytest.approx(share, rel=1e-4)
+        assert float(linear_base.share_of_net("linear", base[1])) == pytest.approx(share, rel=1e-4)
 
 
 def test_the_spans_of_an_episode_judge_a_net_alike_and_earlier_episodes_fade():
@@ -198,7 +198,7 @@ def test_a_net_that_has_not_learnt_yet_is_not_judged_and_counts_in_full():
     for _ in range(2):
         moments = add_rows(moments, block)
         base = add_episodes(*base, block, moments, jnp.full(1024, 3.0), has_learnt=False)
-    assert float(base[1].power) == 0.0 and float(base[0].net_share) == 1.0
+    assert float(base[1].power) == 0.0 and float(linear_base.share_of_net("linear", base[1])) == 1.0
 
 
 @pytest.mark.parametrize("n_steps", [1, 5, 128, 200])

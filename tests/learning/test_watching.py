@@ -20,7 +20,7 @@ from diaster.decomposers.controls import make_dense
 from diaster.learning import learner as module
 from diaster.learning.learner import Learner
 from diaster.replay.store import Steps
-from diaster.types import EnvSpec, Episode
+from diaster.types import EnvSpec, Episode, Feedback, Spans
 
 OBS, ACTIONS, HORIZON, CAPACITY, BATCH = 3, 2, 4, 100, 8
 SPEC = EnvSpec("toy", OBS, ACTIONS, -np.ones(2, np.float32), np.ones(2, np.float32), (ACTIONS,), HORIZON)
@@ -103,6 +103,7 @@ class Surveyed(NamedTuple):
     state: Any
     steps: Transition  # [T, W]
     first_obs: Array  # [M, D]
+    n_stored: Array  # []
 
 
 def make_surveying() -> Agent:
@@ -113,7 +114,7 @@ def make_surveying() -> Agent:
         zeros = jnp.zeros((LENGTH, WIDTH))
         obs, action = jnp.zeros((LENGTH, WIDTH, OBS)), jnp.zeros((LENGTH, WIDTH, ACTIONS))
         steps = Transition(obs, action, zeros, obs, zeros > 0.0)
-        return Surveyed(inner.init(key, spec), steps, jnp.zeros((module.N_FIRST, OBS)))
+        return Surveyed(inner.init(key, spec), steps, jnp.zeros((module.N_FIRST, OBS)), jnp.zeros((), jnp.int32))
 
     def update(state: Surveyed, *given: Any) -> tuple[Surveyed, Any]:
         new, metrics = inner.update(state.state, *given)
@@ -125,8 +126,8 @@ def make_surveying() -> Agent:
         update=update,
         policy=lambda state: inner.policy(state.state),
         watch=lambda state, *given: state._replace(state=inner.watch(state.state, *given)),
-        survey=lambda state, steps, first_obs: Surveyed(state.state, steps, first_obs),
-        seen=lambda state, steps: -steps.reward * (state.first_obs[:, 1].max() > 0.0),
+        survey=lambda state, steps, first_obs, n_stored: Surveyed(state.state, steps, first_obs, n_stored),
+        rewards=lambda state, steps: -steps.reward * (state.first_obs[:, 1].max() > 0.0),
     )
 
 
@@ -144,9 +145,27 @@ def test_what_is_surveyed_are_stretches_of_steps_and_first_observations_and_rewa
     np.testing.assert_array_equal(found.steps.terminal, np.isin(number, ENDS))
     np.testing.assert_array_equal(found.first_obs[:, 1], 1.0)
     assert len(np.unique(found.first_obs[:, 0])) == len(LENGTHS)
+    assert found.n_stored == sum(LENGTHS)
     assert found.state.rewards.min() == 1 - sum(LENGTHS)  # what is watched
     learnt_from = found.state.state.batch.reward
     assert learnt_from.max() <= 0.0 and learnt_from.min() < 0.0
+
+
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_first_observations_are_those_of_episodes_where_feedback_comes_in_pieces(every: int) -> None:
+    episodes = []
+    for episode in numbered_episodes(LENGTHS * 12):  # more than there is room for: the oldest are gone
+        episode.obs[0, 1] = 1.0
+        end = np.append(np.arange(every, episode.length, every), episode.length)
+        episodes.append(episode._replace(spans=Spans(end, np.zeros(len(end)))))
+    decomposer, device = make_counting(label=None, reward=of_number), jax.devices("cpu")[0]
+    learner = Learner(decomposer, make_surveying(), SPEC, [0], CAPACITY, BATCH, device, Feedback(every))
+    for first in range(0, len(episodes), len(LENGTHS)):
+        learner.store_episodes([episodes[first : first + len(LENGTHS)]])
+    learner.fit_agent(READY, 0, 2)
+    first_obs = np.asarray(learner.state.agent.first_obs)[0]
+    np.testing.assert_array_equal(first_obs[:, 1], 1.0)
+    assert len(np.unique(first_obs[:, 0])) > 10
 
 
 def test_a_seed_that_is_not_ready_surveys_nothing() -> None:

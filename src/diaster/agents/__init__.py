@@ -70,10 +70,10 @@ class Agent(NamedTuple):
     cycle: int = 1
     """Where the first of this many updates does more than the others: the caller may then number updates from 0 in
     each cycle and give plain numbers, which a compiled program can branch on before it runs."""
-    survey: Callable[[State, Transition, Array], State] | None = None
-    """Look, before a chunk of updates, at stretches of stored steps with their rewards  # [T, W]  and at first
-    observations of episodes  # [M, D]. None: nothing is to be learnt there."""
-    seen: Callable[[State, Transition], Array] | None = None
+    survey: Callable[[State, Transition, Array, Array], State] | None = None
+    """Look, before a chunk of updates, at stretches of stored steps with their rewards  # [T, W], at first
+    observations of episodes  # [M, D], and at how many steps are stored. None: nothing is to be learnt there."""
+    rewards: Callable[[State, Transition], Array] | None = None
     """The rewards that the agent makes of those of steps  # […]. None: it takes them as they are."""
 
 

@@ -1,7 +1,7 @@
 """The same returns with less variance: what a potential of the state explains of rewards is taken out of them.
 
 Rewards of steps are not determined by the returns of episodes. With any function P of the state that is 0 where an
-episode begins and where it ends,
+episode begins and where it terminates,
 
     r + P(s′) − P(s)
 
@@ -13,6 +13,7 @@ the variance. Where it leaves more, runs show that rewards are better taken as t
 
 P is linear in random cosines of the normalised state and in the state itself, and is fitted by ridge regression on
 stretches of stored steps, anew before each chunk of updates: rewards and the states that are visited both change.
+At a time limit nothing ends for the agent, whose values go on there, and P(s′) stays what it is.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ TOGETHER = 2  # numbers of a state that a cosine is of: the speed of a part of a
 FREQUENCY = 1.0  # of cosines, for a state of typical size: less than one period within it
 STRENGTH = 1e-3  # of the ridge, for features of size 1
 MOST_KEPT = 0.2  # of the variance of rewards; where a potential leaves more, none is used
+LEAST_STEPS = 4  # stored, for each feature; with hardly more steps than features P would explain any rewards
 CLIP = 10.0  # deviations; further away the potential is flat
 LEAST = 1e-8  # of what is divided by
 LEAST_DEVIATION = 1e-4  # of an observation: one that never moves says nothing
@@ -76,7 +78,7 @@ def features_of(potential: Potential, obs: Array) -> Array:
 
 
 def changes_of(potential: Potential, steps: Transition) -> Array:
-    """What features gain in steps; at the end of an episode they are what they were at its beginning.  # […, F]"""
+    """What features gain in steps; where an episode terminates they are what they were at its beginning.  # […, F]"""
     after = jnp.where(steps.terminal[..., None], potential.first, features_of(potential, steps.next_obs))
     return after - features_of(potential, steps.obs)
 
@@ -93,10 +95,11 @@ def gain(potential: Potential, steps: Transition) -> Array:
     return gained
 
 
-def fitted(potential: Potential, steps: Transition, first_obs: Array) -> Potential:
+def fitted(potential: Potential, steps: Transition, first_obs: Array, n_stored: Array | int) -> Potential:
     """P for rewards as they are now, from stretches of steps  # [T, W]  and first observations  # [M, D]
 
     Rewards are seen from their mean over a stretch: that some episodes are better than others is not P's to explain.
+    Stretches overlap, so it is the number of stored steps that says how many different ones there can be.
     """
     potential = potential._replace(mean=steps.obs.mean(axis=(0, 1)), variance=steps.obs.var(axis=(0, 1)))
     potential = potential._replace(first=features_of(potential, first_obs).mean(axis=0))
@@ -109,7 +112,8 @@ def fitted(potential: Potential, steps: Transition, first_obs: Array) -> Potenti
     left = y + jnp.matmul(x, weight, precision=EXACT)
     kept = (left**2).mean() / jnp.maximum((y**2).mean(), LEAST**2)
     kept = jnp.where(jnp.isfinite(kept), kept, 1.0)  # the regression can fail where states hardly differ
-    return potential._replace(weight=jnp.where(kept < MOST_KEPT, weight / size, 0.0), kept=kept)
+    is_used = (kept < MOST_KEPT) & (n_stored >= LEAST_STEPS * len(size))
+    return potential._replace(weight=jnp.where(is_used, weight / size, 0.0), kept=kept)
 
 
 class Shaped(NamedTuple):
@@ -136,10 +140,10 @@ def with_potential(agent: Agent) -> Agent:
         assert agent.watch is not None
         return state._replace(agent=agent.watch(state.agent, rewards, is_last))
 
-    def survey(state: Shaped, steps: Transition, first_obs: Array) -> Shaped:
-        return state._replace(potential=fitted(state.potential, steps, first_obs))
+    def survey(state: Shaped, steps: Transition, first_obs: Array, n_stored: Array) -> Shaped:
+        return state._replace(potential=fitted(state.potential, steps, first_obs, n_stored))
 
-    def seen(state: Shaped, steps: Transition) -> Array:
+    def rewards(state: Shaped, steps: Transition) -> Array:
         return steps.reward + gain(state.potential, steps)
 
     form = agent.working_form
@@ -155,5 +159,5 @@ def with_potential(agent: Agent) -> Agent:
         ),
         watch=None if agent.watch is None else watch,
         survey=survey,
-        seen=seen,
+        rewards=rewards,
     )

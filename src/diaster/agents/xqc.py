@@ -122,11 +122,11 @@ def annealed_adam(config: XqcConfig, every: int = 1) -> optax.GradientTransforma
     return optax.adam(optax.linear_schedule(config.learning_rate, config.final_learning_rate, n_steps))
 
 
-def scaled(config: XqcConfig, rewards: Array, scale: RewardScale) -> Array:
-    """Rewards in the units of the critics' values."""
+def reward_size(config: XqcConfig, scale: RewardScale) -> Array:
+    """What rewards are divided by, so that they are in the units of the critics' values.  # []"""
     if isinstance(config.reward_scale, str):
-        return rewards / size_of_returns(scale, config.value_limit)
-    return rewards / config.reward_scale
+        return size_of_returns(scale, config.value_limit)
+    return jnp.full((), config.reward_scale)
 
 
 def mean_value(logits: Array, atoms: Array) -> Array:
@@ -149,7 +149,7 @@ def target_after(
     """
     mass = jnp.where(batch.terminal[:, None], certain_zero(config.atoms), next_mass)
     entropy_bonus = jnp.where(batch.terminal, 0.0, jnp.exp(state.slow.log_temperature) * next_entropy)
-    offset = scaled(config, batch.reward, state.reward_scale) + config.discount * entropy_bonus
+    offset = batch.reward / reward_size(config, state.reward_scale) + config.discount * entropy_bonus
     projected = project(mass, offset, config.discount, config.value_limit)
     return projected.mass, projected.clipped.mean()
 
@@ -265,6 +265,7 @@ def learnt(
         "entropy": slow.entropy,
         "temperature": jnp.exp(state.slow.log_temperature),
         "clipped": losses.clipped,
+        "reward_size": reward_size(config, state.reward_scale),
     }
     return new, metrics
 

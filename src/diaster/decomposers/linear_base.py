@@ -55,8 +55,7 @@ class LinearReward(NamedTuple):
     deviation: Array  # [F]
     weight: Array  # [F] of features with deviation 1
     constant: Array  # [] the reward at the centre
-    net_share: Array  # [] how much of a net's reward is added, 0 to 1; all of it before it could be judged. With
-    # `mixed`, the weight of a net's reward; the linear one has the rest.
+    net_share: Array  # [] how much of a net's reward is added, or with `mixed` its weight (`share_of_net`)
     projection: Array | None  # [F', F] where there are many features
 
 
@@ -144,11 +143,22 @@ def with_base_fitted(
     if kind == "mixed":  # what the net adds to the linear reward is how it differs from it
         by_net = by_net - linear_reward(state.base, steps)
     base, means = add_episodes(state.base, state.base_means, block, state.moments, by_net, has_learnt)
-    if kind == "mixed":
-        best = jnp.where(means.power > 0.0, base.net_share, 0.0)
-        base = base._replace(net_share=jnp.maximum(1.0 - MIXED * means.explained, best))
+    base = base._replace(net_share=share_of_net(kind, means))
     fitted: State = state._replace(base=base, base_means=means)
     return fitted
+
+
+def share_of_net(kind: Base, means: EpisodeMeans) -> Array:
+    """How much of a net's reward is added to the linear one, or with `mixed` its weight: 0 to 1.  # []
+
+    What would have predicted recent episodes best before they were seen. Before any could be judged by it, a net that
+    learns what the linear reward leaves is added in full. A mixed one has at least what the linear reward leaves it.
+    """
+    is_judged = means.power > 0.0
+    best = jnp.clip(means.agreement / means.power, 0.0, 1.0)
+    if kind == "mixed":
+        return jnp.maximum(1.0 - MIXED * means.explained, jnp.where(is_judged, best, 0.0))
+    return jnp.where(is_judged, best, 1.0)
 
 
 def with_net_share(state: State, share: float) -> State:
@@ -284,6 +294,5 @@ def _fitted(reward: LinearReward, seen: EpisodeMeans, deviation: Array) -> tuple
         deviation=deviation,
         weight=jnp.where(pays, weights[best], 0.0),
         constant=constant,
-        net_share=jnp.where(seen.power > 0.0, jnp.clip(seen.agreement / seen.power, 0.0, 1.0), 1.0),
     )
     return fitted, seen._replace(explained=explained)

@@ -270,8 +270,8 @@ def learning_reward(
     return reward
 
 
-def as_seen(decomposer: Decomposer, state: Any, store: EpisodeStore) -> EpisodeStore:
-    """The store as agents see it: where it has images, steps come out of it with features."""
+def with_features(decomposer: Decomposer, state: Any, store: EpisodeStore) -> EpisodeStore:
+    """The store as agents see it: where it has images, steps come out of it with features of these."""
     return store if decomposer.features is None else store._replace(encoder=decomposer.features.net(state))
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from diaster.agents import Acting, Agent, Metrics, Transition
 from diaster.decomposers import Decomposer
-from diaster.learning.decomposed_store import DecomposedStore, as_seen, draw_batch, learning_reward
+from diaster.learning.decomposed_store import DecomposedStore, draw_batch, learning_reward, with_features
 from diaster.learning.labels import Labels
 from diaster.learning.policies import LearnerPolicies, acting_of
 from diaster.learning.snapshot import (
@@ -40,6 +40,7 @@ from diaster.replay.store import (
     are_last,
     draw_episodes,
     draw_stretches,
+    first_places,
     gather_numbered,
     gather_steps,
     init_store,
@@ -254,9 +255,9 @@ class Learner:
     def _policy_of(self, state: LearnerState) -> Acting:
         return acting_of(self._agent, self._decomposer, state.agent, state.decomposer)
 
-    def _as_seen(self, state: Any, batch: Transition) -> Transition:
+    def _with_own_rewards(self, state: Any, batch: Transition) -> Transition:
         """A batch with the rewards that the agent makes of the decomposer's."""
-        return batch if self._agent.seen is None else batch._replace(reward=self._agent.seen(state, batch))
+        return batch if self._agent.rewards is None else batch._replace(reward=self._agent.rewards(state, batch))
 
     def _look_at_rewards(
         self,
@@ -271,13 +272,15 @@ class Learner:
         if self._agent.survey is not None:
             key = stream_key(seed_key, Stream.SURVEY_STEPS, first_update)
             number = draw_stretches(store, key, *SURVEYED, only_rated)
-            place = draw_episodes(store, jax.random.fold_in(key, 1), N_FIRST, "uniform")
+            place = first_places(store, draw_episodes(store, jax.random.fold_in(key, 1), N_FIRST, "uniform"))
             first_obs = gather_steps(store, place, jnp.zeros_like(place)).obs
-            state = self._agent.survey(state, with_reward(number, gather_numbered(store, number)), first_obs)
+            steps = with_reward(number, gather_numbered(store, number))
+            n_stored = store.rated.n_steps if only_rated and store.rated is not None else store.n_steps
+            state = self._agent.survey(state, steps, first_obs, n_stored)
         if self._agent.watch is not None:
             key = stream_key(seed_key, Stream.WATCH_REWARDS, first_update)
             number = draw_stretches(store, key, *WATCHED, only_rated)
-            rewards = self._as_seen(state, with_reward(number, gather_numbered(store, number))).reward
+            rewards = self._with_own_rewards(state, with_reward(number, gather_numbered(store, number))).reward
             state = self._agent.watch(state, rewards, are_last(store, number, only_rated))
         return state
 
@@ -301,26 +304,27 @@ class Learner:
             seed_key: Array,
         ) -> tuple[Any, Metrics]:
             is_ready = store.is_enough(is_ready)
-            store = as_seen(self._decomposer, decomposer_state, store)
+            store = with_features(self._decomposer, decomposer_state, store)
 
             def with_reward(number: Array, steps: Steps) -> Transition:
                 reward = learning_reward(self._decomposer, decomposer_state, store, label, number, steps)
                 return Transition(steps.obs, steps.action, reward, steps.next_obs, steps.terminal)
 
+            looked = self._look_at_rewards(state, store, seed_key, first_update, with_reward)
+            start = jax.tree.map(lambda after, before: jnp.where(is_ready, after, before), looked, state)
+
             def draw_one(index: Array) -> tuple[Transition, Any]:
                 draw_key, noise_key = jax.random.split(stream_key(seed_key, Stream.UPDATE_AGENT, index))
                 number, drawn = draw_batch(self._decomposer, decomposer_state, store, draw_key, self._batch_size)
-                batch = self._as_seen(state, with_reward(number, drawn))
+                batch = self._with_own_rewards(start, with_reward(number, drawn))
                 return batch, self._agent.noise(noise_key, batch)
 
             def update(state: Any, index: Array | int, drawn: tuple[Transition, Any]) -> tuple[Any, Metrics]:
                 return self._agent.update(state, *drawn, index)
 
-            looked = self._look_at_rewards(state, store, seed_key, first_update, with_reward)
-            state = jax.tree.map(lambda after, before: jnp.where(is_ready, after, before), looked, state)
             if self._working_form is None:
-                return scan_updates(draw_one, update, state, first_update, n_updates, is_ready)
-            packed = self._working_form.pack(state)
+                return scan_updates(draw_one, update, start, first_update, n_updates, is_ready)
+            packed = self._working_form.pack(start)
             new, metrics = scan_updates(draw_one, update, packed, first_update, n_updates, is_ready, self._agent.cycle)
             return self._working_form.unpack(new), metrics
 

@@ -325,6 +325,21 @@ def draw_episodes(store: EpisodeStore, key: Array, n: int, draw: EpisodeDraw) ->
     return numbers % store.first_row.shape[0]
 
 
+def first_places(store: EpisodeStore, place: Array) -> Array:
+    """For places in the table, those of the first spans of the same episodes.  # as place"""
+    slots = store.first_row.shape[0]
+    number = store.oldest + (place - store.oldest) % slots
+    # Rows are ahead of steps by one for every episode before, so by as much for all spans of one, and these lie
+    # together: a search by halves finds the first.
+    ahead = store.first_row - store.first_step
+    low, high = jnp.broadcast_to(store.oldest, number.shape), number
+    for _ in range(slots.bit_length()):
+        middle = (low + high) // 2
+        is_same = ahead[middle % slots] == ahead[place]
+        low, high = jnp.where(is_same, low, middle + 1), jnp.where(is_same, middle, high)
+    return high % slots
+
+
 def are_last(store: EpisodeStore, steps: Array, only_rated: bool = False) -> Array:
     """Whether the next of the steps of a stretch is none of the same episode. Steps by their number.  # as steps"""
     slots, following = store.obs.shape[0], jnp.minimum(steps + 1, store.next_step - 1)

@@ -28,7 +28,8 @@ METRICS = (
     "within_correlation", "reward_slope",
     "return_scale", "base_r2", "net_share", "disagreement", "feature_loss",
     "sub_loss", "step_loss", "return_loss", "auxiliary_loss",
-    "critic_loss", "actor_loss", "q_value", "entropy", "temperature", "clipped", "variance_kept", "exploration",
+    "critic_loss", "actor_loss", "q_value", "entropy", "temperature", "clipped", "reward_size",
+    "variance_kept", "exploration",
     "faults",
 )  # fmt: skip
 COLUMNS = RESULTS + METRICS
