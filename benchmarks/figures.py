@@ -17,7 +17,7 @@ from diaster.analysis.figures import write_figure
 ROOT = Path(__file__).parents[1]
 RESULTS, IMAGES = ROOT / "results", ROOT / "docs" / "images"
 SAC, XQC, MIXED = "2026-11-15-sac", "2026-11-16-xqc", ("campaign-mixed", "2026-11-19-standup")
-DEFAULT = ("campaign-default", "2026-11-19-default")
+LEVEL, FEEDBACK, SIZES = "campaign-level", "campaign-feedback", "2026-11-19-default"
 
 
 class Picture(NamedTuple):
@@ -33,17 +33,27 @@ PICTURES = {
     "tasks": Picture(
         "performance",
         ".",
-        (XQC, f"{SAC}/*-v5", f"{SAC}/Hopper-v5-dense"),
-        (f"{XQC}=XQC", f"{SAC}/*-dense=SAC on the hidden rewards", f"{SAC}=SAC"),
+        (LEVEL, f"{FEEDBACK}/*dense"),
+        (
+            f"{LEVEL}/*updates-2*=one number per episode, two updates per step",
+            f"{LEVEL}/*_diaster*=one number per episode",
+            f"{LEVEL}/*_rrd*=RRD",
+            f"{LEVEL}/*_dense*=the hidden rewards",
+            f"{FEEDBACK}/*dense=the hidden rewards, SAC",
+        ),
     ),
-    "default": Picture(
+    "summary": Picture("summary", LEVEL),
+    "sizes": Picture(
         "performance",
         ".",
-        (*DEFAULT, *(f"{XQC}/{task}*" for task in ("Hopper", "Swimmer", "Walker", "Ant", "Humanoid"))),
-        (
-            f"{XQC}=nets alone, no potential",
-            *(f"{folder}/*{size}=default, {size} nets" for folder in DEFAULT for size in ("full", "small")),
-        ),
+        (*(f"{SIZES}/*-{size}*" for size in ("small",)), "campaign-default/*small*", f"{LEVEL}/[AWH]*_diaster_steps-300*"),
+        (f"{LEVEL}=large nets", f"{SIZES}=small nets", "campaign-default=small nets"),
+    ),
+    "nets-alone": Picture(
+        "performance",
+        ".",
+        (XQC, f"{SAC}/*-v5", f"{SAC}/Hopper-v5-dense"),
+        (f"{XQC}=XQC", f"{SAC}/*-dense=SAC on the hidden rewards", f"{SAC}=SAC"),
     ),
     "figures-performance": Picture("performance", SAC),
     "figures-metrics": Picture("metrics", SAC, ("Hopper*",)),
@@ -53,7 +63,7 @@ PICTURES = {
         (*MIXED, f"{XQC}/H*", f"{XQC}/Ant*", f"{XQC}/Walker*"),
         (f"{XQC}=nets alone", *(f"{folder}=mixed base" for folder in MIXED)),
     ),
-    "feedback": Picture("feedback", "campaign-feedback"),
+    "feedback": Picture("feedback", FEEDBACK),
     "hopper-methods": Picture("performance", SAC, ("Hopper*",)),
 }
 
