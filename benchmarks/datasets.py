@@ -51,8 +51,8 @@ def make(path: Path, n_steps: int) -> None:
         for name, part in parts.items():
             made.write(part, f"{name}.npy")
             part.unlink()
-        with made.open("lengths.npy", "w") as file:
-            np.lib.format.write_array(file, np.full(n, LENGTH))
+        with made.open("lengths.npy", "w") as lengths:
+            np.lib.format.write_array(lengths, np.full(n, LENGTH))
 
 
 def measured(*command: str) -> tuple[float, float, float]:

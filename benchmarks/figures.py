@@ -46,7 +46,11 @@ PICTURES = {
     "sizes": Picture(
         "performance",
         ".",
-        (*(f"{SIZES}/*-{size}*" for size in ("small",)), "campaign-default/*small*", f"{LEVEL}/[AWH]*_diaster_steps-300*"),
+        (
+            *(f"{SIZES}/*-{size}*" for size in ("small",)),
+            "campaign-default/*small*",
+            f"{LEVEL}/[AWH]*_diaster_steps-300*",
+        ),
         (f"{LEVEL}=large nets", f"{SIZES}=small nets", "campaign-default=small nets"),
     ),
     "nets-alone": Picture(

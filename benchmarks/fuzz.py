@@ -91,6 +91,8 @@ class Reader:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=environment(self.root)
         )
+        assert self.process.stdout is not None
+        self.out = self.process.stdout
         self.case: int | None = None
         self.since, self.limit, self.n_cases = time.monotonic(), SECONDS_TO_START, 0
 
@@ -103,8 +105,7 @@ class Reader:
 
     def answer(self) -> Any:
         """What it answers; None where it has ended."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        line = self.out.readline()
         return json.loads(line) if line else None
 
     def end(self) -> str:
@@ -139,7 +140,7 @@ class Watch:
     def start(self) -> None:
         reader = Reader(self.folder, self.n_started)
         self.n_started += 1
-        self.selector.register(reader.process.stdout, selectors.EVENT_READ, reader)
+        self.selector.register(reader.out, selectors.EVENT_READ, reader)
 
     def hear(self, reader: Reader) -> None:
         answer = reader.answer()
@@ -160,7 +161,7 @@ class Watch:
         self.leave(reader)
 
     def leave(self, reader: Reader) -> None:
-        self.selector.unregister(reader.process.stdout)
+        self.selector.unregister(reader.out)
         reader.end()
         shutil.rmtree(reader.root, ignore_errors=True)
         if self.ahead:

@@ -29,7 +29,10 @@ def collect(run: Run, n_episodes: int, noise: float, seed: int) -> dict[str, np.
     """Episodes as an .npz file has them, with the rewards that are to be hidden."""
     random = np.random.default_rng(seed)
     env, act = gym.make(run.config.env), run.actor()
-    observations, actions, rewards, lengths = [], [], [], []
+    observations: list[np.ndarray] = []
+    actions: list[np.ndarray] = []
+    rewards: list[float] = []
+    lengths: list[int] = []
     for number in range(n_episodes):
         size = noise * random.random()
         obs, _ = env.reset(seed=int(random.integers(2**31)))
@@ -92,7 +95,8 @@ def main() -> None:
         / f"hidden-rewards-{run.config.env}-{n}-{arguments.held_out}-{arguments.noise}-{arguments.seed}.npz"
     )
     if not kept.exists():
-        np.savez(kept, **collect(run, n + arguments.held_out, arguments.noise, arguments.seed))
+        made = collect(run, n + arguments.held_out, arguments.noise, arguments.seed)
+        np.savez(kept, allow_pickle=False, **made)
     episodes = parts(dict(np.load(kept)))
     returns = np.array([episode["rewards"].sum() for episode in episodes])
     lengths = np.array([len(episode["rewards"]) for episode in episodes])

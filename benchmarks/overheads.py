@@ -39,10 +39,10 @@ def checkpoint_milliseconds() -> list[float]:
     """How long training waits for each checkpoint of a short run."""
     took, write = [], Trainer._write_checkpoint
 
-    def timed(self: Trainer, chunk: Chunk) -> None:
+    def timed(self: Trainer, chunk: Chunk, is_last: bool = False) -> None:
         self._learner.snapshot()  # waits for the learning that runs, as the next chunk would without a checkpoint
         start = time.perf_counter()
-        write(self, chunk)
+        write(self, chunk, is_last)
         took.append((time.perf_counter() - start) * 1e3)
 
     Trainer._write_checkpoint = timed  # type: ignore[method-assign]

@@ -29,7 +29,9 @@ SPEC = EnvSpec("synthetic", OBS_DIM, ACTION_DIM, -np.ones(2, np.float32), np.one
 
 
 def true_reward(obs: np.ndarray, action: np.ndarray) -> np.ndarray:
-    return np.tanh(obs[:, 0]) + 0.5 * np.sin(obs[:, 1]) + 0.3 * obs[:, 2] * action[:, 0] - 0.5 * (action**2).sum(axis=1)
+    reward: np.ndarray = np.tanh(obs[:, 0]) + 0.5 * np.sin(obs[:, 1]) + 0.3 * obs[:, 2] * action[:, 0]
+    reward -= 0.5 * (action**2).sum(axis=1)
+    return reward
 
 
 def make_episodes(n: int, seed: int) -> list[EvaluationEpisode]:

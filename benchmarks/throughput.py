@@ -77,7 +77,8 @@ def measure(script: str, *arguments: str, cache: Path | None = None) -> dict[str
     )
     if done.returncode:
         sys.exit(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, float | str] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def is_installed(module: str) -> bool:

@@ -29,6 +29,7 @@ from threadpoolctl import threadpool_limits
 from diaster.actors.acting import HostParameters
 from diaster.actors.collector import Collector
 from diaster.actors.fleet import LocalFleet
+from diaster.actors.rollout import MakeEnv
 from diaster.actors.workers import WorkerFleet
 from diaster.agents import make_agent
 from diaster.config import build_config
@@ -44,6 +45,7 @@ from diaster.training.loop import Trainer
 from diaster.training.progress import Progress, Silent
 from diaster.training.resolve import resolve
 from diaster.training.train import run_training
+from diaster.types import EPISODIC
 
 PARTS = {
     Trainer: ("_learn", "_collect", "_evaluate", "_report", "_store", "_checkpoint"),
@@ -132,7 +134,7 @@ def kernels(arguments: argparse.Namespace) -> None:
     )  # fmt: skip
     random = np.random.default_rng(0)
     for _ in range(8):
-        learner.store_episodes([[random_episode(random, length, spec)] for _ in config.seeds])
+        learner.store_episodes([[random_episode(random, length, spec, EPISODIC)] for _ in config.seeds])
     ready, n = np.ones(len(config.seeds), bool), arguments.updates
     fit = learner.fit_agent if arguments.part == "agent" else learner.fit_decomposer
 
@@ -165,15 +167,19 @@ def collect(arguments: argparse.Namespace) -> None:
     """A step collected by one process with a policy as it is at first; and with the environment's step as it comes."""
     config, spec = resolve(build_config(env=arguments.env, steps=300_000, agent="sac"))
     agent = make_agent(config.agent, spec)
-    layers, exploration = agent.policy(agent.init(jax.random.key(0), spec))
-    policy = HostParameters(tuple((np.asarray(w), np.asarray(b)) for w, b in layers), float(exploration))
+    acting = agent.policy(agent.init(jax.random.key(0), spec))
+    layers = tuple((np.asarray(layer.weight), np.asarray(layer.bias)) for layer in acting.layers)
+    policy = HostParameters(layers, float(acting.exploration))
 
     def plain() -> Any:
         env = make_env(spec.id, spec.horizon)
         vars(env.unwrapped).pop("step", None)  # what `envs/planar.py` has put there, if anything
         return env
 
-    makers = {"as it is here": partial(make_env, spec.id, spec.horizon), "with Gymnasium's own step": plain}
+    makers: dict[str, MakeEnv] = {
+        "as it is here": partial(make_env, spec.id, spec.horizon),
+        "with Gymnasium's own step": plain,
+    }
     for name, make in makers.items():
         collector, times = Collector(make, spec, agent.acting, 0), []
         with threadpool_limits(limits=1, user_api="blas"):

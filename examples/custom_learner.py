@@ -50,7 +50,8 @@ def loss(net: Net, target_net: Net, batch: diaster.Batch) -> jax.Array:
     best = q_values(net, batch.next_obs).argmax(axis=1)
     following = q_values(target_net, batch.next_obs)[rows, best]
     target = batch.reward + DISCOUNT * jnp.where(batch.terminal, 0.0, following)
-    return optax.l2_loss(q_values(net, batch.obs)[rows, batch.action], jax.lax.stop_gradient(target)).mean()
+    error: jax.Array = q_values(net, batch.obs)[rows, batch.action] - jax.lax.stop_gradient(target)
+    return 0.5 * (error**2).mean()
 
 
 @jax.jit

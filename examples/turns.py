@@ -106,7 +106,8 @@ def uniform(attempt: Attempt, expected: float) -> NDArray[np.float64]:
 def discounted(attempt: Attempt, expected: float) -> NDArray[np.float64]:
     """Later turns have more of it."""
     weights = DISCOUNT ** np.arange(len(attempt.episode["turns"]))[::-1]
-    return (attempt.episode["outcome"] - expected) * weights / weights.sum()
+    credit: NDArray[np.float64] = (attempt.episode["outcome"] - expected) * weights / weights.sum()
+    return credit
 
 
 def share(credit: list[NDArray[np.float64]], attempts: list[Attempt]) -> tuple[float, float]:

@@ -178,7 +178,8 @@ def init_table() -> Table:
 def places(trips: Trips, coarse: bool) -> Array:
     """Where a table holds the states on the way, for a watch that was not repaired.  # [E, LEGS]"""
     flats = 0 if coarse else jnp.cumsum(trips.flat, axis=1)
-    return (jnp.arange(LEGS) * BRANDS + trips.brand[:, None]) * 2 * (LEGS + 1) + flats
+    found: Array = (jnp.arange(LEGS) * BRANDS + trips.brand[:, None]) * 2 * (LEGS + 1) + flats
+    return found
 
 
 def q_update(table: Table, rate: Array, brand: Array, action: Array, place: Array, reward: Array) -> Table:

@@ -111,7 +111,7 @@ def use_compilation_cache() -> None:
             # A GPU's kernels are chosen by timing: a program that is compiled again may round otherwise. Keep them all.
             ("jax_persistent_cache_min_compile_time_secs", 0.0),
         ):
-            jax.config.update(name, value)  # type: ignore[no-untyped-call]
+            jax.config.update(name, value)
 
 
 def describe_machine(device: jax.Device) -> dict[str, Any]:

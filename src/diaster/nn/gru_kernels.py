@@ -85,7 +85,7 @@ def _why_not_compiled(cell: GRU, ways_and_rows: tuple[int, ...], how: Kernels, d
 
 
 def _form(leaf: Array) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)  # type: ignore[no-untyped-call]
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
 def fits(cell: GRU, start: Array, how: Kernels) -> bool:
@@ -174,7 +174,7 @@ def _walk(step: Any, n_rows: int, blocks: Blocks, how: Kernels, given: Any, carr
     def call(i: Array, j: Array, carried: Any, is_first: bool = False) -> Any:
         return pl.pallas_call(
             partial(step, blocks=blocks, unroll=how.unroll, is_first=is_first),
-            [jax.ShapeDtypeStruct(*shape) for shape in shapes],  # type: ignore[no-untyped-call]
+            [jax.ShapeDtypeStruct(*shape) for shape in shapes],
             grid=(n_rows // blocks.rows, n_hidden // blocks.columns),
             input_output_aliases={2 + len(given) + k: k for k in range(len(carried))},
             compiler_params=None if how.interpret else CompilerParams(blocks.warps, blocks.stages),

@@ -80,7 +80,7 @@ def _call(kernel: Any, matrices: Any, of_columns: Any, how: Kernels) -> Any:
     shapes = [((n_rows, n_columns), dtype), ((n_columns,), jnp.float32), ((n_columns,), jnp.float32)]
     return pl.pallas_call(
         kernel,
-        [jax.ShapeDtypeStruct(*shape) for shape in shapes],  # type: ignore[no-untyped-call]
+        [jax.ShapeDtypeStruct(*shape) for shape in shapes],
         grid=(n_columns // how.columns,),
         in_specs=[matrix] * len(matrices) + [row] * len(of_columns),
         out_specs=[matrix, row, row],

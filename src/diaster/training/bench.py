@@ -127,11 +127,11 @@ def random_episode(random: np.random.Generator, length: int, spec: EnvSpec, feed
 
 def least_seconds(call: Callable[[], Any], repeat: int) -> float:
     """The least time of a call, once it is compiled."""
-    jax.block_until_ready(call())  # type: ignore[no-untyped-call]
+    jax.block_until_ready(call())
     times = []
     for _ in range(repeat):
         start = time.perf_counter()
-        jax.block_until_ready(call())  # type: ignore[no-untyped-call]
+        jax.block_until_ready(call())
         times.append(time.perf_counter() - start)
     return min(times)
 
