@@ -11,8 +11,10 @@ import command_line
 import gymnasium as gym
 import jax
 import pytest
+import scipy.linalg  # noqa: F401 - its BLAS is the one that JAX uses
 import toy_envs
 from small_runs import QUICK, Copying, StoppingAt, learnt_bytes, small
+from threadpoolctl import threadpool_info, threadpool_limits
 from toy_vectors import make_telling
 
 import diaster
@@ -35,6 +37,20 @@ def test_another_default_generator_of_jax_changes_no_byte(tmp_path: Path, traine
     with jax.default_prng_impl("rbg"):
         run = run_training(build_config(**quick()), tmp_path / "run", Silent())
     assert learnt_bytes(run) == learnt_bytes(trained(**QUICK))
+
+
+def test_while_a_run_learns_factorisations_have_one_thread_and_afterwards_as_many_as_before(tmp_path: Path) -> None:
+    def threads() -> set[int]:
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    found: list[set[int]] = []
+    with threadpool_limits(limits=2, user_api="blas"):
+        before = threads()
+        config = build_config(**quick())
+        run_training(config, tmp_path / "run", Silent(), callback=lambda evaluation: found.append(threads()))
+        assert threads() == before == {2}
+    assert found
+    assert all(of_one == {1} for of_one in found)
 
 
 # Environments from Python

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import jax
+from threadpoolctl import threadpool_limits
 
 from diaster.config import RunConfig
 from diaster.errors import DiasterError
@@ -112,6 +114,19 @@ def use_compilation_cache() -> None:
             ("jax_persistent_cache_min_compile_time_secs", 0.0),
         ):
             jax.config.update(name, value)
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """One thread for factorisations, of the linear base and of potentials: on a CPU JAX takes them from SciPy's BLAS.
+
+    Its threads wait for each other by spinning. Where collecting processes keep the cores busy as well, a factorisation
+    of a millisecond takes a hundred.
+    """
+    import scipy.linalg  # noqa: F401 - only what is loaded can be limited
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
 
 
 def describe_machine(device: jax.Device) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from diaster.config.checks import check_longest
 from diaster.config.fit import METHOD_OF_TURNS, FitConfig, build_fit
 from diaster.errors import DiasterError
-from diaster.learning.machine import use_compilation_cache
+from diaster.learning.machine import one_blas_thread, use_compilation_cache
 from diaster.offline.decomposition import Decomposition
 from diaster.offline.episodes import Sound, Source, as_learnt, judged_episodes
 from diaster.offline.evidence import Evidence, ShownEpisode
@@ -78,8 +78,9 @@ def fit_source(source: Source, config: FitConfig, progress: Progress | None = No
     held = [Held(_with_targets(part, of), of) for part, of in zip((fitted, stop), outcomes, strict=False)]
     config = _resolved(config, outcomes[0], task)
     fitter = Fitter(config, task.survey.spec, held[1], sum(episode.length + 1 for episode in fitted))
-    fitter.add(held[0].episodes)
-    result = fitter.fit(held[0] if task.is_binary else None, shown)
+    with one_blas_thread():
+        fitter.add(held[0].episodes)
+        result = fitter.fit(held[0] if task.is_binary else None, shown)
     sums = fitter.sums(result.state, _with_targets(_learnt(measured, task.survey.spec), outcomes[2]))
     found = measure(outcomes[2], sums, task.survey.groups[task.parts.measure])
     if fitter.is_told_returns:

@@ -23,7 +23,7 @@ from diaster.decomposers import make_decomposer
 from diaster.envs.creating import find_horizon
 from diaster.envs.source import source_of
 from diaster.learning.learner import Learner
-from diaster.learning.machine import find_devices, peak_memory, use_compilation_cache
+from diaster.learning.machine import find_devices, one_blas_thread, peak_memory, use_compilation_cache
 from diaster.nn.gru import gru_scan_two_ways
 from diaster.nn.nets import GRU, gru_init
 from diaster.training.progress import Progress, Silent, duration
@@ -63,7 +63,7 @@ def bench(config: RunConfig, length: int, loop_seconds: float = LOOP_SECONDS) ->
     device = find_devices(config.device, 1)[0]
     use_compilation_cache()
     n_seeds = len(config.seeds)
-    with jax.default_device(device):
+    with one_blas_thread(), jax.default_device(device):
         parts = time_parts(config, spec, device, length)
         learning = n_seeds * config.chunk_steps / parts.chunk
         rows = [

@@ -16,7 +16,14 @@ from diaster.config import RunConfig, build_config
 from diaster.envs.given import Given, GivenEnv, creator_of, keep_env
 from diaster.envs.source import Creator, source_of
 from diaster.errors import DiasterError, printable, refusing_shortage
-from diaster.learning.machine import check_memory, describe_machine, differences, find_devices, use_compilation_cache
+from diaster.learning.machine import (
+    check_memory,
+    describe_machine,
+    differences,
+    find_devices,
+    one_blas_thread,
+    use_compilation_cache,
+)
 from diaster.run import Run
 from diaster.rundir.records import CONFIG, DONE, read_config
 from diaster.rundir.tidying import tidy
@@ -203,7 +210,7 @@ def _train_in(
     use_compilation_cache()
     reporter = watchers.reporter
     interruption = Interruption(lambda number: reporter.answer(stopping(number, config)), reporter.close)
-    with refusing_shortage(), jax.default_device(devices[0]), interruption, ExitStack() as closing:
+    with refusing_shortage(), one_blas_thread(), jax.default_device(devices[0]), interruption, ExitStack() as closing:
         closing.callback(writer.release)
         source = source_of(config, given)
         trainer = Trainer(config, source, spec, capacity, devices, watchers, writer, interruption, closing, start)
