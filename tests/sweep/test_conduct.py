@@ -25,7 +25,7 @@ from diaster.errors import DiasterError
 from diaster.rundir.checkpoint import DIRECTORY, generations
 from diaster.rundir.lock import RunLock
 from diaster.rundir.records import CONFIG, DONE, METADATA, PROGRESS, read_config
-from diaster.sweep.conduct import FILE, LOGS, local_site, look_at, make_plan, state_of_unseen
+from diaster.sweep.conduct import FILE, LOGS, Site, local_site, look_at, make_plan, state_of_unseen
 from diaster.sweep.describe import describe_plan
 from diaster.sweep.resources import Wishes, find_machine
 from diaster.sweep.status import STATUS
@@ -134,6 +134,30 @@ def test_a_plan_has_the_time_that_cells_took_or_may_take(swept: Swept) -> None:
     assert "~" not in done
     assert "~" in waiting
     assert "from the speed of 1 finished cell" in last
+
+
+@pytest.mark.parametrize(
+    "elsewhere", [{"platform": "gpu", "device": "NVIDIA H200"}, {"cores": 4096}, {"platform": None}], ids=str
+)
+def test_cells_that_another_machine_has_trained_tell_nothing_of_how_long_others_take_here(
+    elsewhere: dict[str, Any], copy: Swept, tmp_path: Path
+) -> None:
+    file = copy.out / "Toy-v0_uniform" / METADATA
+    metadata = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps({**metadata, "wall_seconds": 1e6, **elsewhere}), encoding="utf-8")
+    _, done, waiting, last = plan_of(copy)
+    assert "11.6 days" in done
+    assert "rough figures of other machines" in last
+    assert waiting.split() == plan_of(copy._replace(out=tmp_path / "none"))[2].split()
+
+
+def test_a_cell_tells_how_long_others_take_on_a_gpu_of_its_name_with_as_many_cores() -> None:
+    h200 = {"platform": "gpu", "device": "NVIDIA H200", "cores": 2}
+    site = Site(1, 2, True, lambda cells, watcher, interruption: None, frozenset({("cpu", 2), ("NVIDIA H200", 2)}))
+    assert site.has_made(h200, on_gpu=True)
+    for other in ({"cores": 1}, {"device": "NVIDIA A100"}, {"device": "cpu", "platform": "cpu"}, {"device": []}):
+        assert not site.has_made({**h200, **other}, on_gpu=True), other
+    assert not site.has_made(h200, on_gpu=False) and not site.has_made({}, on_gpu=True)
 
 
 def test_a_dry_run_does_not_take_what_a_run_has_resolved_for_other_settings(tmp_path: Path) -> None:
