@@ -21,7 +21,6 @@ from diaster.decomposers.linear_base import (
     with_base_fitted,
 )
 from diaster.decomposers.statistics import add_rows, init_moments
-from diaster.errors import DiasterError
 from diaster.replay import store as replay
 from diaster.types import EnvSpec, Episode, Feedback, Spans
 
@@ -281,12 +280,6 @@ def test_thousands_of_observations_are_projected():
     base = fitted(episodes, obs_dim=n_obs)
     assert base[0].weight.shape == (linear_base.MOST_FEATURES,)
     assert float(base[1].explained) > 0.9
-
-
-@pytest.mark.parametrize("base", ["linear", "mixed"])
-def test_rewards_of_single_steps_are_what_it_goes_with(base):
-    with pytest.raises(DiasterError, match=rf"base={base} .* use --method.base none"):
-        make_diaster(DiasterConfig(base=base, reward_source="difference"), 10)
 
 
 def test_the_share_of_the_net_can_be_given():

@@ -267,6 +267,10 @@ BAD_CELLS = {
     ("Toy-v0", "Toi-v0"): "Did you mean 'Toy-v0'?",
     ("toy_envs", "toi_envs"): "'toi_envs'",
     ('method = "uniform"', 'method = "diaster"\n"method.n_cuts" = 3'): "n_cuts=3 has no effect",
+    ('method = "uniform"', '"method.base" = "linear"\n"method.reward_source" = "difference"'): "base=linear goes with",
+    ('method = "uniform"', 'method = "rrd"\n"method.subset" = 1\n"method.unbiased" = true'): "subset=1 has no variance",
+    ('"ToyShape-v0"]\nmethod = "uniform"', '"ToyDot-v0"]\n"method.base" = "linear"'): "base=linear needs observations",
+    ('"ToyShape-v0"]\nmethod = "uniform"', '"ToyDot-v0"]\nmethod = "ircr"'): "'ircr' keeps episodes of its own",
     ('method = "uniform"', 'agent = "dqn"'): "'dqn' cannot act in 'Toy-v0'",
     ("batch_size = 16", "batch_size = 16.5"): "a whole number",
 }

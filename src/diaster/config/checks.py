@@ -9,7 +9,7 @@ from typing import Any
 
 from diaster.config.agents import AGENTS
 from diaster.config.limits import broken_limit
-from diaster.config.methods import METHODS, DiasterConfig, IrcrConfig, MethodConfig
+from diaster.config.methods import METHODS, DiasterConfig, IrcrConfig, MethodConfig, RrdConfig
 from diaster.config.run import RunConfig
 from diaster.config.tasks import PRESETS
 from diaster.errors import DiasterError, unknown
@@ -124,8 +124,18 @@ def check_together(settings: MethodConfig) -> None:
             f"method.scale_steps is for the automatic scale, which follows returns, and method.return_scale={scale:g} "
             "never does; leave one of them out."
         )
+    if isinstance(settings, RrdConfig) and settings.unbiased and settings.subset < 2:
+        raise DiasterError(
+            f"method.subset={settings.subset} has no variance to take out of the loss; "
+            "draw at least 2 steps, or give --method.no-unbiased."
+        )
     if not isinstance(settings, DiasterConfig):
         return
+    if settings.base not in ("none", "auto") and settings.reward_source == "difference":
+        raise DiasterError(
+            f"method.base={settings.base} goes with rewards of single steps, and method.reward_source=difference has "
+            "none; use --method.base none or --method.reward-source step_reward."
+        )
     if settings.segments == "sampled":
         if settings.n_cuts != "auto":
             raise DiasterError(
