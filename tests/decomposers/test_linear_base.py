@@ -10,7 +10,7 @@ from jax import jit
 
 from diaster.config import DiasterConfig, RrdConfig
 from diaster.config.methods import with_base
-from diaster.decomposers import linear_base
+from diaster.decomposers import linear_base, make_decomposer
 from diaster.decomposers.diaster import make_diaster
 from diaster.decomposers.linear_base import (
     add_episodes,
@@ -297,5 +297,5 @@ def test_auto_is_a_mixed_base_and_none_where_there_can_be_none():
     assert with_base(DiasterConfig(base="linear")).base == "linear"
     assert with_base(RrdConfig()).base == "none"  # as published, unless asked for
     assert with_base(RrdConfig(base="auto")).base == "mixed"
-    state = make_diaster(DiasterConfig(hidden=4), 10).init(jax.random.key(0), spec_of())
+    state = make_decomposer(DiasterConfig(hidden=4), 10).init(jax.random.key(0), spec_of())
     assert state.base is not None

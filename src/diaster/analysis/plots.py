@@ -29,7 +29,7 @@ from diaster.analysis.figures.style import (
 )
 from diaster.analysis.metrics import DRAWN, RETURN, check_metric, metric_of
 from diaster.analysis.notes import Note, sentences, steps_text
-from diaster.analysis.results import RecordedRun, seed_evaluations
+from diaster.analysis.results import RecordedRun, seed_evaluations, settings_shown
 from diaster.errors import DiasterError, printable, shortened
 from diaster.rundir.files import damaged, is_file
 from diaster.rundir.records import DONE, PROGRESS, read_config
@@ -52,6 +52,7 @@ def learning_curve(path: Path) -> Curve:
     shortest = min(rows.n_rows for rows in evaluations.values())
     if len({tuple(rows["step"][:shortest].tolist()) for rows in evaluations.values()}) > 1:
         raise damaged(path / PROGRESS, "its seeds were not evaluated at the same steps")
+    config = settings_shown(config, evaluations)
     return curve_of([RecordedRun(path, config, evaluations, is_file(path / DONE), folder=path.resolve().name)])
 
 

@@ -35,7 +35,6 @@ import optax
 from jax import Array
 
 from diaster.config import DiasterConfig
-from diaster.config.methods import with_base
 from diaster.decomposers import Decomposer, Metrics
 from diaster.decomposers.fitting import adam, follow, n_inputs, net_inputs
 from diaster.decomposers.linear_base import (
@@ -194,7 +193,7 @@ def fit_step_reward(
 
 def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
     """Diaster for episodes of at most `horizon` steps."""
-    config = with_base(config)
+    assert config.base != "auto", "make_decomposer comes first"
     optimizer = adam(config.learning_rate, config.weight_decay)
     is_based, has_step_reward = config.base != "none", config.reward_source == "step_reward"
     assert has_step_reward or not is_based, "check_together comes first"
