@@ -18,9 +18,6 @@ WRONG_TOGETHER: list[tuple[dict[str, Any], str]] = [
     ({"seeds": (3, 3)}, "seeds 3,3 name one twice"),
     ({"seeds": (-1,)}, "leave the range"),
     ({"seeds": (2**32,)}, "leave the range"),
-    ({"method": {"n_cuts": 2}}, "method.n_cuts=2 has no effect on sampled segments"),
-    ({"method": {"terminal_target": "return"}}, "method.terminal_target=return needs whole episodes"),
-    ({"method": {"precision": "bfloat16"}}, "method.precision=bfloat16 has no effect on sampled segments"),
     (
         {"method": {"segments": "all", "terminal_target": "return", "reward_source": "difference"}},
         "method.terminal_target=return shapes the targets of the step reward",

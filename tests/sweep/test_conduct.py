@@ -267,6 +267,7 @@ BAD_CELLS = {
     ("Toy-v0", "Toi-v0"): "Did you mean 'Toy-v0'?",
     ("toy_envs", "toi_envs"): "'toi_envs'",
     ('method = "uniform"', 'method = "diaster"\n"method.n_cuts" = 3'): "n_cuts=3 has no effect",
+    ('method = "uniform"', 'method = "uniform"\nrestart_agent_at = 0.9'): "restart_agent_at=0.9 has no effect",
     ('method = "uniform"', '"method.base" = "linear"\n"method.reward_source" = "difference"'): "base=linear goes with",
     ('method = "uniform"', 'method = "rrd"\n"method.subset" = 1\n"method.unbiased" = true'): "subset=1 has no variance",
     ('"ToyShape-v0"]\nmethod = "uniform"', '"ToyDot-v0"]\n"method.base" = "linear"'): "base=linear needs observations",
@@ -282,6 +283,18 @@ def test_a_cell_that_cannot_be_run_is_found_before_anything_starts(tmp_path: Pat
         err = refused(tmp_path / "some.toml", "--out", tmp_path / "out")
         assert err.startswith("diaster: cell 'To") and words in err, (change, err)
         assert not (tmp_path / "out").exists(), change
+
+
+def test_a_cell_that_is_there_may_have_settings_without_effect_and_a_new_one_may_not(copy: Swept) -> None:
+    config = copy.out / "Toy-v0_uniform" / CONFIG
+    config.write_text(config.read_text(encoding="utf-8").replace("step_seconds = 60.0", "step_seconds = 5.0"))
+    copy.file.write_text(SWEEP.replace("steps = 240", "step_seconds = 5\nsteps = 240"), encoding="utf-8")
+    for flags in ([], ["--dry-run"]):
+        err = refused(copy.file, "--out", copy.out, *flags)
+        assert err.startswith("diaster: cell 'ToyShape-v0_uniform' of ") and "step_seconds=5.0 has no effect" in err
+    copy.file.write_text(copy.file.read_text(encoding="utf-8").replace(', "ToyShape-v0"', ""), encoding="utf-8")
+    output = command("sweep", copy.file, "--out", copy.out, "--dry-run")
+    assert state_of(output) == {"Toy-v0_uniform": "done"}
 
 
 @pytest.fixture

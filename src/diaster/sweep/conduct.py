@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diaster.config import RunConfig
+from diaster.config import RunConfig, check_new
 from diaster.errors import DiasterError, Stopped
 from diaster.rundir.files import is_file, is_temporary, write_atomically
 from diaster.rundir.lock import LOCK, RunLock
@@ -81,16 +81,21 @@ class Site(NamedTuple):
 def make_plan(file: Path, out: Path | None, may_import: bool = True) -> Plan:
     """Read a sweep's file and resolve every cell; errors are found here, before anything is written."""
     grid = read_grid(file)
+    out = out or Path("runs") / file.stem
     cells, unseen = [], []
     for cell in grid.cells:
-        if modules_of(cell.config) and not may_import:
-            unseen.append(cell)
-            continue
+        is_new = not is_file(out / cell.name / CONFIG)
+        is_seen = may_import or not modules_of(cell.config)
         try:
-            cells.append(PlannedCell(cell.name, *resolve(cell.config)))
+            config, spec = resolve(cell.config) if is_seen else (cell.config, None)
+            if is_new:
+                check_new(config)
         except DiasterError as error:
             raise DiasterError(f"cell '{cell.name}' of {file}: {error}") from None
-    out = out or Path("runs") / file.stem
+        if spec is None:
+            unseen.append(cell)
+        else:
+            cells.append(PlannedCell(cell.name, config, spec))
     refuse_foreign(out)
     return Plan(out, grid.content, grid.record_episodes, tuple(cells), tuple(unseen))
 
