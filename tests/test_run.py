@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -104,6 +105,14 @@ def test_step_rewards_that_depend_on_more_than_the_step_are_refused(tmp_path: Pa
     run = diaster.train("Toy-v0", out=tmp_path / "run", **{**TINY, **WITHOUT_A_STEP_REWARD[name]})
     with pytest.raises(diaster.DiasterError, match=rf"rewards of this run \({run.config.method.name}\) depend on more"):
         run.step_reward(np.zeros(3), np.zeros(2))
+
+
+def test_the_step_reward_in_the_explanations_is_one_that_a_default_run_gives(tmp_path: Path) -> None:
+    run = diaster.train("Toy-v0", out=tmp_path / "run", **{**TINY, "method": {"hidden": 4, "segments_per_episode": 2}})
+    known = {"run": run, "obs": np.zeros(3), "action": np.zeros(2), "next_obs": np.ones(3)}
+    for explained in (diaster, diaster.Run):
+        [example] = re.findall(r"run\.step_reward\(.*?\)", explained.__doc__ or "")
+        assert np.isfinite(eval(example, known))
 
 
 def test_a_step_reward_that_looks_ahead_asks_for_the_next_observation(tmp_path: Path) -> None:

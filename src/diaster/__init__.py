@@ -6,7 +6,7 @@
     run.progress.to_pandas()                  # a row per seed and evaluation
     run.plot()                                # a figure of Matplotlib
     run.policy(seed=0, which="best")(obs)     # observation → action
-    run.step_reward(obs, action)              # the learnt reward, in the environment's units
+    run.step_reward(obs, action, next_obs)    # the learnt reward, in the environment's units
 
     run = diaster.load("runs/hopper")         # the same, later
     run = diaster.resume("runs/hopper")       # after an interruption; steps=… makes it longer

@@ -79,7 +79,7 @@ class Run:
         >>> run.progress["return_mean"], run.progress.to_pandas()  # the table
         >>> run.evaluate(episodes=10)  # fresh episodes
         >>> run.policy(seed=0, which="best")(obs)  # observation → action
-        >>> run.step_reward(obs, action)  # the learnt reward, in the environment's units
+        >>> run.step_reward(obs, action, next_obs)  # the learnt reward, in the environment's units
         >>> run.plot(), run.credit(), run.video("hopper.mp4")  # figures of Matplotlib, and a film
     """
 
@@ -158,7 +158,7 @@ class Run:
     def step_reward(self, obs: Any, action: Any, next_obs: Any = None, seed: int | None = None) -> NDArray[np.float64]:
         """r̂ in the environment's units, for one step or a batch; actions as the environment takes them.
 
-        `next_obs` is needed by methods that look at the next observation: rrd, rd, and any with a linear base.
+        `next_obs` is needed by methods that look at what a step led to: rrd, rd, and any with a base, as the default.
         """
         if not self._reward_model.has_step_reward:
             raise DiasterError(

@@ -180,6 +180,29 @@ def test_a_picture_of_the_upper_reference_alone_does_not_claim_episodic_feedback
     assert "learnt from hidden rewards" in text
 
 
+FEEDBACK = [
+    ({"feedback_every": 50}, "one number per 50 steps"),
+    ({"feedback_every": 1}, "one number per step"),
+    ({"feedback_every": 1000}, "one number per episode"),  # that is the horizon
+    ({"feedback_every": "environment"}, "one number per span"),
+    ({"feedback_every": 5, "known_rewards": True}, "one number per 5 steps and known rewards"),
+]
+
+
+@pytest.mark.parametrize(("settings", "words"), FEEDBACK)
+def test_a_picture_says_how_often_feedback_came(settings: dict, words: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", {0: [1.0, 2.0]}, **settings)
+    assert f"Toy-v0, learnt from {words}<" in svg_text([run], tmp_path / "curve.svg")
+
+
+def test_where_feedback_came_in_several_ways_every_curve_says_how_it_came(tmp_path: Path) -> None:
+    often = make_run(tmp_path / "often", {0: [1.0, 2.0]}, method="rrd", feedback_every=50)
+    text = svg_text([often, make_run(tmp_path / "once", {0: [1.0, 2.0]})], tmp_path / "curve.svg")
+    assert "learnt from feedback of several kinds" in text
+    assert "rrd, 1 seed, sees one number per 50 steps" in text
+    assert "diaster, 1 seed, sees one number per episode" in text
+
+
 def test_runs_of_different_environments_are_refused(tmp_path: Path) -> None:
     runs = [make_run(tmp_path / env, {0: [1.0]}, env=env) for env in ("Ant-v5", "Hopper-v5")]
     assert "different environments (Ant-v5, Hopper-v5)" in refusal(runs, tmp_path / "curve.png")

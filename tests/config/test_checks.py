@@ -18,12 +18,18 @@ WRONG_TOGETHER: list[tuple[dict[str, Any], str]] = [
     ({"seeds": (3, 3)}, "seeds 3,3 name one twice"),
     ({"seeds": (-1,)}, "leave the range"),
     ({"seeds": (2**32,)}, "leave the range"),
-    ({"method": {"n_cuts": 2}}, "method.n_cuts=2 has no effect on sampled segments"),
-    ({"method": {"terminal_target": "return"}}, "method.terminal_target=return needs whole episodes"),
-    ({"method": {"precision": "bfloat16"}}, "method.precision=bfloat16 has no effect on sampled segments"),
     (
         {"method": {"segments": "all", "terminal_target": "return", "reward_source": "difference"}},
         "method.terminal_target=return shapes the targets of the step reward",
+    ),
+    (
+        {"method": {"base": "linear", "reward_source": "difference"}},
+        "method.base=linear goes with rewards of single steps, and method.reward_source=difference has none; use",
+    ),
+    ({"method": {"base": "mixed", "reward_source": "difference"}}, "method.base=mixed goes with rewards of single"),
+    (
+        {"method": {"name": "rrd", "unbiased": True, "subset": 1}},
+        "method.subset=1 has no variance to take out of the loss; draw at least 2 steps, or give --method.no-unbiased",
     ),
     ({"agent": {"batch_size": 300}, "replay": {"capacity": 299}}, "agent.batch_size=300 is larger than"),
     ({"warmup_steps": 100, "steps": 100}, "warmup_steps=100 leaves nothing to learn from in steps=100"),

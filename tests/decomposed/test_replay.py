@@ -322,7 +322,11 @@ ONE = next(episodes(1, length=2))
         ({"method": {"name": "rrd", "subsets": 3}}, "unknown setting in the call 'method.subsets'"),
         ({"method": {"name": "rrd", "subset": 0}}, "method.subset=0 is too small"),
         ({"method": {"segments": "all", "n_cuts": 6}}, "method.n_cuts=6 exceeds the horizon 6"),
-        ({"method": {"n_cuts": 3}}, "has no effect on sampled segments"),
+        ({"method": {"n_cuts": 3}}, "method.n_cuts=3 has no effect on sampled segments"),
+        (
+            {"method": {"segments": "all", "segment_length": 2}},
+            "method.segment_length=2 has no effect on whole episodes",
+        ),
         ({"method": 3}, "method=3 was given; give its name, or a table of its settings"),
         ({"device": "tpu"}, "the device 'tpu' was given; give 'auto', 'cpu' or 'gpu'"),
         ({"horizon": 0}, "horizon=0 was given"),

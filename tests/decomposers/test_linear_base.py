@@ -10,7 +10,7 @@ from jax import jit
 
 from diaster.config import DiasterConfig, RrdConfig
 from diaster.config.methods import with_base
-from diaster.decomposers import linear_base
+from diaster.decomposers import linear_base, make_decomposer
 from diaster.decomposers.diaster import make_diaster
 from diaster.decomposers.linear_base import (
     add_episodes,
@@ -21,7 +21,6 @@ from diaster.decomposers.linear_base import (
     with_base_fitted,
 )
 from diaster.decomposers.statistics import add_rows, init_moments
-from diaster.errors import DiasterError
 from diaster.replay import store as replay
 from diaster.types import EnvSpec, Episode, Feedback, Spans
 
@@ -283,12 +282,6 @@ def test_thousands_of_observations_are_projected():
     assert float(base[1].explained) > 0.9
 
 
-@pytest.mark.parametrize("base", ["linear", "mixed"])
-def test_rewards_of_single_steps_are_what_it_goes_with(base):
-    with pytest.raises(DiasterError, match=rf"base={base} .* use --method.base none"):
-        make_diaster(DiasterConfig(base=base, reward_source="difference"), 10)
-
-
 def test_the_share_of_the_net_can_be_given():
     decomposer = make_diaster(DiasterConfig(base="linear", hidden=4), 10)
     state = decomposer.init(jax.random.key(0), spec_of())
@@ -304,5 +297,5 @@ def test_auto_is_a_mixed_base_and_none_where_there_can_be_none():
     assert with_base(DiasterConfig(base="linear")).base == "linear"
     assert with_base(RrdConfig()).base == "none"  # as published, unless asked for
     assert with_base(RrdConfig(base="auto")).base == "mixed"
-    state = make_diaster(DiasterConfig(hidden=4), 10).init(jax.random.key(0), spec_of())
+    state = make_decomposer(DiasterConfig(hidden=4), 10).init(jax.random.key(0), spec_of())
     assert state.base is not None

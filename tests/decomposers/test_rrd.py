@@ -12,9 +12,8 @@ import pytest
 from double_precision import float64
 from jax import jit
 
-from diaster.config import DiasterConfig, RrdConfig
+from diaster.config import DiasterConfig
 from diaster.decomposers import rd, rrd, step_reward, sub_trajectory
-from diaster.errors import DiasterError
 from diaster.nn import nets
 from diaster.replay import rows as packing
 
@@ -99,12 +98,6 @@ def test_the_loss_of_a_batch_is_the_mean_over_its_episodes():
     for unbiased, expected in ((False, (1.0 + 1.0) / 2), (True, (0.25 + 1.0) / 2)):
         loss = step_reward.batch_loss(identity, batch, partial(rrd.episode_loss, unbiased=unbiased))
         assert float(loss) == pytest.approx(expected, rel=1e-6)
-
-
-def test_a_single_step_has_no_variance_to_take_out():
-    with pytest.raises(DiasterError, match="draw at least 2 steps"):
-        rrd.make_rrd(RrdConfig(unbiased=True, subset=1), 10)
-    rrd.make_rrd(RrdConfig(subset=1), 10)
 
 
 # --- how it stands to the whole episode -------------------------------------------------------------------------

@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = {
     "evaluation": {"every": STEPS, "episodes": 2},
 }
 # Nothing is fitted: what that would compile takes most of the time.
-SMALL_NETS = {"hidden": 4, "batch_episodes": 2, "segment_length": 2, "subset": 2, "updates": 0}
+SMALL_NETS = {"hidden": 4, "batch_episodes": 2, "segment_length": 2, "subset": 2, "updates": 1, "every": 10**6}
 
 
 def train(method: str, out: Path, env: str = "ToyPlain-v0", **more: Any) -> Run:

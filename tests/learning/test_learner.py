@@ -204,9 +204,15 @@ def test_updates_are_numbered_on_from_the_first() -> None:
 
 
 METHODS = {
-    "diaster, all": make_diaster(DiasterConfig(hidden=4, reward_source="difference", segments="all"), HORIZON),
-    "diaster, sampled": make_diaster(DiasterConfig(hidden=4, reward_source="difference", segment_length=3), HORIZON),
-    "diaster, final": make_diaster(DiasterConfig(hidden=4, reward_source="difference", head="final"), HORIZON),
+    "diaster, all": make_diaster(
+        DiasterConfig(base="none", hidden=4, reward_source="difference", segments="all"), HORIZON
+    ),
+    "diaster, sampled": make_diaster(
+        DiasterConfig(base="none", hidden=4, reward_source="difference", segment_length=3), HORIZON
+    ),
+    "diaster, final": make_diaster(
+        DiasterConfig(base="none", hidden=4, reward_source="difference", head="final"), HORIZON
+    ),
     "rudder": make_rudder(RudderConfig(hidden=4), HORIZON),
 }
 
@@ -296,7 +302,7 @@ def test_labels_are_renewed_only_when_they_are_older_than_asked() -> None:
 @cache
 def two_seeds() -> Learner:
     """Diaster and SAC, in a learner that is compiled once for all tests."""
-    config = DiasterConfig(hidden=8, batch_episodes=3, segments_per_episode=2)
+    config = DiasterConfig(base="mixed", hidden=8, batch_episodes=3, segments_per_episode=2)
     agent = make_sac(SacConfig(hidden=8, batch_size=BATCH))
     return learner_of(make_diaster(config, HORIZON), agent, n_seeds=2)
 

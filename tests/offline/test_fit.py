@@ -217,6 +217,7 @@ def test_outcomes_of_one_kind_only_are_refused() -> None:
         ({"method": {"name": "rrd", "hiden": 3}}, "unknown setting in the call 'method.hiden'"),
         ({"method": {"name": "diaster", "n_cuts": 3}}, "method.n_cuts=3 has no effect on sampled segments"),
         ({"method": {"name": "diaster", "segments": "all", "n_cuts": 99}}, "method.n_cuts=99 exceeds the horizon"),
+        ({"method": {"name": "diaster", "batch_steps": 50}}, "method.batch_steps=50 has no effect on sampled segments"),
         ({"method": {"name": "diaster", "reward_source": "difference"}}, "use --method.base none"),
     ],
 )

@@ -25,7 +25,7 @@ from diaster.errors import DiasterError
 from diaster.rundir.checkpoint import DIRECTORY, generations
 from diaster.rundir.lock import RunLock
 from diaster.rundir.records import CONFIG, DONE, METADATA, PROGRESS, read_config
-from diaster.sweep.conduct import FILE, LOGS, local_site, look_at, make_plan, state_of_unseen
+from diaster.sweep.conduct import FILE, LOGS, Site, local_site, look_at, make_plan, state_of_unseen
 from diaster.sweep.describe import describe_plan
 from diaster.sweep.resources import Wishes, find_machine
 from diaster.sweep.status import STATUS
@@ -136,6 +136,30 @@ def test_a_plan_has_the_time_that_cells_took_or_may_take(swept: Swept) -> None:
     assert "from the speed of 1 finished cell" in last
 
 
+@pytest.mark.parametrize(
+    "elsewhere", [{"platform": "gpu", "device": "NVIDIA H200"}, {"cores": 4096}, {"platform": None}], ids=str
+)
+def test_cells_that_another_machine_has_trained_tell_nothing_of_how_long_others_take_here(
+    elsewhere: dict[str, Any], copy: Swept, tmp_path: Path
+) -> None:
+    file = copy.out / "Toy-v0_uniform" / METADATA
+    metadata = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps({**metadata, "wall_seconds": 1e6, **elsewhere}), encoding="utf-8")
+    _, done, waiting, last = plan_of(copy)
+    assert "11.6 days" in done
+    assert "rough figures of other machines" in last
+    assert waiting.split() == plan_of(copy._replace(out=tmp_path / "none"))[2].split()
+
+
+def test_a_cell_tells_how_long_others_take_on_a_gpu_of_its_name_with_as_many_cores() -> None:
+    h200 = {"platform": "gpu", "device": "NVIDIA H200", "cores": 2}
+    site = Site(1, 2, True, lambda cells, watcher, interruption: None, frozenset({("cpu", 2), ("NVIDIA H200", 2)}))
+    assert site.has_made(h200, on_gpu=True)
+    for other in ({"cores": 1}, {"device": "NVIDIA A100"}, {"device": "cpu", "platform": "cpu"}, {"device": []}):
+        assert not site.has_made({**h200, **other}, on_gpu=True), other
+    assert not site.has_made(h200, on_gpu=False) and not site.has_made({}, on_gpu=True)
+
+
 def test_a_dry_run_does_not_take_what_a_run_has_resolved_for_other_settings(tmp_path: Path) -> None:
     wanted = build_config(env="Toy-v0", imports=("toy_envs",), agent="xqc")
     resolved = dataclasses.replace(
@@ -243,6 +267,11 @@ BAD_CELLS = {
     ("Toy-v0", "Toi-v0"): "Did you mean 'Toy-v0'?",
     ("toy_envs", "toi_envs"): "'toi_envs'",
     ('method = "uniform"', 'method = "diaster"\n"method.n_cuts" = 3'): "n_cuts=3 has no effect",
+    ('method = "uniform"', 'method = "uniform"\nrestart_agent_at = 0.9'): "restart_agent_at=0.9 has no effect",
+    ('method = "uniform"', '"method.base" = "linear"\n"method.reward_source" = "difference"'): "base=linear goes with",
+    ('method = "uniform"', 'method = "rrd"\n"method.subset" = 1\n"method.unbiased" = true'): "subset=1 has no variance",
+    ('"ToyShape-v0"]\nmethod = "uniform"', '"ToyDot-v0"]\n"method.base" = "linear"'): "base=linear needs observations",
+    ('"ToyShape-v0"]\nmethod = "uniform"', '"ToyDot-v0"]\nmethod = "ircr"'): "'ircr' keeps episodes of its own",
     ('method = "uniform"', 'agent = "dqn"'): "'dqn' cannot act in 'Toy-v0'",
     ("batch_size = 16", "batch_size = 16.5"): "a whole number",
 }
@@ -254,6 +283,18 @@ def test_a_cell_that_cannot_be_run_is_found_before_anything_starts(tmp_path: Pat
         err = refused(tmp_path / "some.toml", "--out", tmp_path / "out")
         assert err.startswith("diaster: cell 'To") and words in err, (change, err)
         assert not (tmp_path / "out").exists(), change
+
+
+def test_a_cell_that_is_there_may_have_settings_without_effect_and_a_new_one_may_not(copy: Swept) -> None:
+    config = copy.out / "Toy-v0_uniform" / CONFIG
+    config.write_text(config.read_text(encoding="utf-8").replace("step_seconds = 60.0", "step_seconds = 5.0"))
+    copy.file.write_text(SWEEP.replace("steps = 240", "step_seconds = 5\nsteps = 240"), encoding="utf-8")
+    for flags in ([], ["--dry-run"]):
+        err = refused(copy.file, "--out", copy.out, *flags)
+        assert err.startswith("diaster: cell 'ToyShape-v0_uniform' of ") and "step_seconds=5.0 has no effect" in err
+    copy.file.write_text(copy.file.read_text(encoding="utf-8").replace(', "ToyShape-v0"', ""), encoding="utf-8")
+    output = command("sweep", copy.file, "--out", copy.out, "--dry-run")
+    assert state_of(output) == {"Toy-v0_uniform": "done"}
 
 
 @pytest.fixture

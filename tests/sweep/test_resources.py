@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from diaster.errors import DiasterError
-from diaster.sweep.resources import Machine, Slot, Wishes, find_machine, make_slots
+from diaster.sweep.resources import Machine, Slot, Wishes, find_gpu_names, find_machine, make_slots
 
 EIGHT = Machine(tuple(range(8)), (), None)
 TWO_GPUS = Machine(tuple(range(16)), ("0", "1"), None)
@@ -50,6 +52,14 @@ def test_what_no_machine_can_give_is_refused() -> None:
     for name, value in (("jobs", 0), ("cpus", -1), ("gpus", 1.5), ("gpus", float("nan"))):
         with pytest.raises(DiasterError, match=f"--{name} is {value}"):
             make_slots(EIGHT, Wishes(**{name: value}), 3, any_gpu=False)
+
+
+def test_gpus_have_the_names_that_runs_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_gpu_names() == frozenset()
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho NVIDIA H200\necho NVIDIA H200\n", encoding="utf-8")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    assert find_gpu_names() == {"NVIDIA H200"}
 
 
 def test_this_machine_has_cores() -> None:

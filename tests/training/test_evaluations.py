@@ -12,7 +12,7 @@ from small_runs import Copying, StoppingAt, small
 
 from diaster.config import build_config
 from diaster.errors import Stopped
-from diaster.training.evaluations import ClippedTargets, guesses, poor_fit
+from diaster.training.evaluations import ClippedTargets, clipped_targets, guesses, poor_fit
 from diaster.training.train import resume_training, run_training
 
 NAN = math.nan
@@ -50,6 +50,17 @@ def test_the_share_is_the_mean_over_seeds_that_have_learnt_and_agents_without_on
         assert found == (None if share is None else pytest.approx(share))
     clipped = ClippedTargets()
     assert [clipped.add([{"step": 10, "seed": 0}]) for _ in range(5)] == [None] * 5
+
+
+def test_what_is_to_be_raised_is_a_number_that_the_user_knows() -> None:
+    measured, given = (
+        clipped_targets(10, 0.034, build_config(env="x", agent={"name": "xqc", "reward_scale": scale}))
+        for scale in ("auto", 2.0)
+    )
+    assert measured == (
+        "at step 10 3.4 % of the critics' targets lie beyond their range of values; raise --agent.value-limit."
+    )
+    assert given.endswith("raise --agent.value-limit or --agent.reward-scale.")
 
 
 def fits(*values: float, step: int = 6000, episodes: int = 5) -> list[dict[str, float]]:

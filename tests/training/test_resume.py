@@ -287,6 +287,19 @@ def test_a_run_that_was_begun_before_there_were_as_many_settings_goes_on(half: P
     assert learnt_bytes(resume_training(half, Silent())) == halves[1]
 
 
+def test_a_run_of_an_earlier_version_with_settings_that_no_new_run_may_have_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"step_seconds": 5.0, "restart_agent_at": 0.9}
+    with pytest.raises(DiasterError, match="has no effect without isolate_envs"):
+        cut_off(tmp_path, 132, **settings)
+    with monkeypatch.context() as patch:
+        patch.setattr("diaster.training.train.check_new", lambda config: None)
+        whole = cut_off(tmp_path, 132, **settings)
+    assert learnt_bytes(resume_training(copy_of(whole.path, 132), Silent())) == learnt_bytes(whole)
+    assert diaster.load(whole.path).config.step_seconds == 5.0
+
+
 @pytest.mark.parametrize("name", ["../outside.safetensors", "/etc/passwd", "state-1.safetensors/../x", "lock"])
 def test_a_manifest_that_names_other_files_is_refused(half: Path, name: str) -> None:
     for number in generations(half / DIRECTORY):

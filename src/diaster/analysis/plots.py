@@ -29,7 +29,7 @@ from diaster.analysis.figures.style import (
 )
 from diaster.analysis.metrics import DRAWN, RETURN, check_metric, metric_of
 from diaster.analysis.notes import Note, sentences, steps_text
-from diaster.analysis.results import RecordedRun, seed_evaluations
+from diaster.analysis.results import RecordedRun, seed_evaluations, settings_shown
 from diaster.errors import DiasterError, printable, shortened
 from diaster.rundir.files import damaged, is_file
 from diaster.rundir.records import DONE, PROGRESS, read_config
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 5.0  # inches
+HIDDEN = "hidden rewards"
 
 
 def learning_curve(path: Path) -> Curve:
@@ -51,6 +52,7 @@ def learning_curve(path: Path) -> Curve:
     shortest = min(rows.n_rows for rows in evaluations.values())
     if len({tuple(rows["step"][:shortest].tolist()) for rows in evaluations.values()}) > 1:
         raise damaged(path / PROGRESS, "its seeds were not evaluated at the same steps")
+    config = settings_shown(config, evaluations)
     return curve_of([RecordedRun(path, config, evaluations, is_file(path / DONE), folder=path.resolve().name)])
 
 
@@ -116,9 +118,12 @@ def figure_of(curves: Sequence[Curve], metric: str = RETURN) -> tuple[Figure, li
     label_steps(axes, WIDTH)
     axes.set_xlabel("environment steps per seed")
     axes.set_ylabel(metric_of(metric).title)
-    told = "hidden rewards" if all(curve.method == "dense" for curve in shown) else "one number per episode"
+    seen = sorted({seen_by(curve) for curve in shown} - {HIDDEN}) or [HIDDEN]
+    are_alike = len(seen) == 1
+    told = seen[0] if are_alike else "feedback of several kinds"
     axes.set_title(f"{printable(shortened(shown[0].task.env))}, learnt from {told}")
-    add_legend(figure, [legend_handle(style) for style in styles], [curve_label(curve) for curve in shown], WIDTH)
+    labels = [curve_label(curve, with_feedback=not are_alike) for curve in shown]
+    add_legend(figure, [legend_handle(style) for style in styles], labels, WIDTH)
     notes = beyond_notes(shown, metric)
     notes += [Note(curve.name, f"no {metric}") for curve in curves if not curve.has(metric)]
     lines = sentences(notes)
@@ -126,9 +131,22 @@ def figure_of(curves: Sequence[Curve], metric: str = RETURN) -> tuple[Figure, li
     return figure, lines
 
 
-def curve_label(curve: Curve) -> str:
-    """Its name and the number of its seeds; `dense` learns from what is hidden from every method."""
-    sees = ", sees the hidden rewards" if curve.method == "dense" else ""
+def seen_by(curve: Curve) -> str:
+    """What a curve's runs were told of their episodes; `dense` learns from what is hidden from every method."""
+    if curve.method == "dense":
+        return HIDDEN
+    every, horizon = curve.config.feedback_every, curve.config.horizon
+    if isinstance(every, int) and not (isinstance(horizon, int) and every >= horizon):
+        numbers = "one number per step" if every == 1 else f"one number per {every:,} steps"
+    else:
+        numbers = "one number per span" if every == "environment" else "one number per episode"
+    return f"{numbers} and known rewards" if curve.config.known_rewards else numbers
+
+
+def curve_label(curve: Curve, with_feedback: bool = False) -> str:
+    """Its name, the number of its seeds and, on demand, what it learns from, which is always said of `dense`."""
+    seen = seen_by(curve)
+    sees = f", sees {'the ' * (seen == HIDDEN)}{seen}" if with_feedback or seen == HIDDEN else ""
     return f"{curve.name}, {len(curve.seeds)} seed{'s' * (len(curve.seeds) > 1)}{sees}"
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from diaster.analysis.metrics import RETURN
 from diaster.analysis.notes import Note
 from diaster.analysis.selection import folder_name, labels_of, selected
+from diaster.analysis.settings import with_usual_base
 from diaster.config import RunConfig
 from diaster.errors import LONGEST_NAME, DiasterError, shortened
 from diaster.rundir.files import damaged, is_file
@@ -20,6 +21,7 @@ from diaster.rundir.results import Table, read_progress
 
 MOST_LEVELS = 4  # folders below the one that is named
 MOST_FOLDERS = 100_000
+OF_IMAGES = "feature_loss"  # of the encoder, which only runs on images have
 LARGEST = 1e100  # the squares of much larger returns overflow
 
 Evaluations = dict[int, Table]  # of each seed: a row per evaluation
@@ -120,7 +122,15 @@ def _read_run(path: Path) -> RecordedRun | None:
     if not is_file(path / PROGRESS):
         return None
     evaluations = seed_evaluations(path, config, read_progress(path))
-    return RecordedRun(path, config, evaluations, is_file(path / DONE)) if evaluations else None
+    if not evaluations:
+        return None
+    return RecordedRun(path, settings_shown(config, evaluations), evaluations, is_file(path / DONE))
+
+
+def settings_shown(config: RunConfig, evaluations: Evaluations) -> RunConfig:
+    """The settings of a run as names and captions take them; its table tells whether it had images to learn from."""
+    has_images = any(not np.isnan(table[OF_IMAGES]).all() for table in evaluations.values() if OF_IMAGES in table)
+    return with_usual_base(config, has_images=True) if has_images else config
 
 
 def seed_evaluations(path: Path, config: RunConfig, table: Table) -> Evaluations:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from diaster.config import DiasterConfig, RunConfig, combine
+from diaster.config import RunConfig, combine
+from diaster.config.fitted import Base, FittedConfig
 from diaster.config.methods import with_base
 from diaster.errors import printable, shortened
 
@@ -56,18 +57,30 @@ def usual_settings(preset: str, env: str, method: str, agent: str) -> Mapping[st
 
 
 def flat(config: RunConfig) -> dict[str, Any]:
-    """Every setting by its dotted name; arguments of the environment are a part of its name.
-
-    A base that is the one that `auto` stands for counts as that: runs are written with what it stands for.
-    """
-    if isinstance(config.method, DiasterConfig):
-        automatic = dataclasses.replace(config.method, base="auto")
-        if with_base(automatic) == config.method:
-            config = dataclasses.replace(config, method=automatic)
+    """Every setting by its dotted name; arguments of the environment are a part of its name."""
+    config = with_usual_base(config)
     found: dict[str, Any] = {}
     for name, value in dataclasses.asdict(dataclasses.replace(config, env_kwargs={})).items():
         found |= {f"{name}.{inner}": one for inner, one in value.items()} if isinstance(value, dict) else {name: value}
     return found
+
+
+def with_usual_base(config: RunConfig, has_images: bool = False) -> RunConfig:
+    """The settings with the base of their preset, `auto` say, where that stands for the base that was written.
+
+    What it stands for depends on whether observations are images, which settings do not tell.
+    """
+    if not isinstance(config.method, FittedConfig):
+        return config
+    usual = dataclasses.replace(config.method, base=_usual_base(config.preset, config.method.name))
+    is_usual = with_base(usual, has_images) == with_base(config.method, has_images)
+    return dataclasses.replace(config, method=usual) if is_usual else config
+
+
+@functools.lru_cache(maxsize=64)
+def _usual_base(preset: str, method: str) -> Base:
+    base: Base = combine(preset, {}, "", {"method": method}).method.base  # type: ignore[union-attr]
+    return base
 
 
 def setting_text(name: str, value: Any) -> str:

@@ -36,6 +36,7 @@ from diaster.config.methods import (
     RudderConfig,
     UniformConfig,
 )
+from diaster.config.needs import check_new
 from diaster.config.run import (
     EvaluationConfig,
     ImageConfig,
@@ -84,6 +85,7 @@ __all__ = [
     "build_config",
     "check_longest",
     "check_method",
+    "check_new",
     "combine",
     "is_placeholder",
     "parse_seeds",

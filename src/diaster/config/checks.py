@@ -9,7 +9,8 @@ from typing import Any
 
 from diaster.config.agents import AGENTS
 from diaster.config.limits import broken_limit
-from diaster.config.methods import METHODS, DiasterConfig, IrcrConfig, MethodConfig
+from diaster.config.methods import METHODS, DiasterConfig, IrcrConfig, MethodConfig, RrdConfig
+from diaster.config.needs import refuse_idle
 from diaster.config.run import RunConfig
 from diaster.config.tasks import PRESETS
 from diaster.errors import DiasterError, unknown
@@ -69,6 +70,7 @@ def check_method(settings: MethodConfig, horizon: int) -> None:
     """Refuse settings of a method alone, without a run, for episodes of at most `horizon` steps."""
     check_limits(settings, "method.")
     check_together(settings)
+    refuse_idle(settings, prefix="method.")
     check_longest(settings, horizon, "the horizon")
 
 
@@ -124,22 +126,19 @@ def check_together(settings: MethodConfig) -> None:
             f"method.scale_steps is for the automatic scale, which follows returns, and method.return_scale={scale:g} "
             "never does; leave one of them out."
         )
+    if isinstance(settings, RrdConfig) and settings.unbiased and settings.subset < 2:
+        raise DiasterError(
+            f"method.subset={settings.subset} has no variance to take out of the loss; "
+            "draw at least 2 steps, or give --method.no-unbiased."
+        )
     if not isinstance(settings, DiasterConfig):
         return
-    if settings.segments == "sampled":
-        if settings.n_cuts != "auto":
-            raise DiasterError(
-                f"method.n_cuts={settings.n_cuts} has no effect on sampled segments; "
-                "add --method.segments all to cut whole episodes, or leave n_cuts out."
-            )
-        if settings.terminal_target == "return":
-            raise DiasterError("method.terminal_target=return needs whole episodes; add --method.segments all.")
-        if settings.precision != "float32":
-            raise DiasterError(
-                f"method.precision={settings.precision} has no effect on sampled segments, which are short; "
-                "add --method.segments all, or leave it out."
-            )
-    elif settings.unbiased:
+    if settings.base not in ("none", "auto") and settings.reward_source == "difference":
+        raise DiasterError(
+            f"method.base={settings.base} goes with rewards of single steps, and method.reward_source=difference has "
+            "none; use --method.base none or --method.reward-source step_reward."
+        )
+    if settings.unbiased and settings.segments == "all":
         raise DiasterError(
             "method.unbiased has no effect on whole episodes, where nothing is left to chance; "
             "leave it out, or leave --method.segments sampled."

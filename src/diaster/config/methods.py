@@ -225,7 +225,11 @@ class Method(NamedTuple):
 
 
 def with_base(settings: Settings, has_images: bool = False) -> Settings:
-    """The settings with the base that `auto` stands for."""
+    """The settings with the base that `auto` stands for: the one place that says so.
+
+    Runs are written with it (`training/resolve.py`), so that a later version may choose another. Whoever makes a
+    decomposer from other settings has it from `make_decomposer`.
+    """
     if not isinstance(settings, FittedConfig) or settings.base != "auto":
         return settings
     has_none = has_images or getattr(settings, "reward_source", "") == "difference"

@@ -35,7 +35,6 @@ import optax
 from jax import Array
 
 from diaster.config import DiasterConfig
-from diaster.config.methods import with_base
 from diaster.decomposers import Decomposer, Metrics
 from diaster.decomposers.fitting import adam, follow, n_inputs, net_inputs
 from diaster.decomposers.linear_base import (
@@ -57,7 +56,6 @@ from diaster.decomposers.statistics import (
     return_scale,
 )
 from diaster.decomposers.sub_trajectory import Batch, SubReward, reward_differences, sub_trajectory_loss
-from diaster.errors import DiasterError
 from diaster.nn.nets import MLP, gru_init, linear_init, mlp, mlp_init
 from diaster.replay.rows import Rows, draw_cuts, draw_segments, pack_episodes, rows_of_segments, sum_by_episode
 from diaster.replay.store import EpisodeBlock, EpisodeStore, Steps, draw_episodes, gather_steps
@@ -195,14 +193,10 @@ def fit_step_reward(
 
 def make_diaster(config: DiasterConfig, horizon: int) -> Decomposer:
     """Diaster for episodes of at most `horizon` steps."""
-    config = with_base(config)
+    assert config.base != "auto", "make_decomposer comes first"
     optimizer = adam(config.learning_rate, config.weight_decay)
     is_based, has_step_reward = config.base != "none", config.reward_source == "step_reward"
-    if is_based and not has_step_reward:
-        raise DiasterError(
-            f"method.base={config.base} goes with rewards of single steps, and method.reward_source=difference has "
-            "none; use --method.base none or --method.reward-source step_reward."
-        )
+    assert has_step_reward or not is_based, "check_together comes first"
 
     def ingest(state: DiasterState, store: EpisodeStore, block: EpisodeBlock) -> DiasterState:
         state = state._replace(

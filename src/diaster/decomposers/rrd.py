@@ -28,7 +28,6 @@ from jax import Array
 from diaster.config import RrdConfig
 from diaster.decomposers import Decomposer
 from diaster.decomposers.step_reward import make_step_reward
-from diaster.errors import DiasterError
 
 
 def draw_subset(key: Array, length: Array, n: int) -> Array:
@@ -69,11 +68,7 @@ def episode_loss(step_reward: Array, episode_return: Array, length: Array, unbia
 
 def make_rrd(config: RrdConfig, horizon: int) -> Decomposer:
     """RRD, whatever the horizon."""
-    if config.unbiased and config.subset < 2:
-        raise DiasterError(
-            f"method.subset={config.subset} has no variance to take out of the loss; "
-            "draw at least 2 steps, or leave --method.unbiased out."
-        )
+    assert config.subset > 1 or not config.unbiased, "check_together comes first"
     return make_step_reward(
         config, partial(draw_subset, n=config.subset), partial(episode_loss, unbiased=config.unbiased)
     )

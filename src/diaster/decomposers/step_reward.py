@@ -14,7 +14,6 @@ import optax
 from jax import Array
 
 from diaster.config import RdConfig, RrdConfig
-from diaster.config.methods import with_base
 from diaster.decomposers import Decomposer, Metrics
 from diaster.decomposers.fitting import Average, adam, init_average, n_inputs, net_inputs, with_net
 from diaster.decomposers.linear_base import (
@@ -73,7 +72,7 @@ def batch_loss(net: MLP, batch: Batch, episode_loss: EpisodeLoss) -> Array:
 
 def make_step_reward(config: RrdConfig | RdConfig, choose: StepChoice, episode_loss: EpisodeLoss) -> Decomposer:
     """The decomposer that fits r̂ of the chosen steps by the given loss."""
-    config = with_base(config)
+    assert config.base != "auto", "make_decomposer comes first"
     optimizer, is_based = adam(config.learning_rate, config.weight_decay), config.base != "none"
     is_averaged = config.averaging > 0.0
 

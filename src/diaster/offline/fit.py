@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diaster.config.checks import check_longest
-from diaster.config.fit import METHOD_OF_TURNS, FitConfig, build_fit
+from diaster.config.fit import FIT_SETTINGS, METHOD_OF_TURNS, FitConfig, build_fit
+from diaster.config.needs import refuse_idle
 from diaster.errors import DiasterError
 from diaster.learning.machine import one_blas_thread, use_compilation_cache
 from diaster.offline.decomposition import Decomposition
@@ -70,6 +71,7 @@ def has_turns(source: Source) -> bool:
 
 def fit_source(source: Source, config: FitConfig, progress: Progress | None = None) -> Decomposition:
     """The same for a data set that has been opened. Without `progress`, warnings are Python's."""
+    refuse_idle(config.method, FIT_SETTINGS.get(config.method.name), "method.")
     use_compilation_cache()
     shown = progress or Quiet()
     task = _prepared(source, config, shown)

@@ -13,11 +13,11 @@ import dataclasses
 import os
 import shlex
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from diaster.config import RunConfig
+from diaster.config import RunConfig, check_new
 from diaster.errors import DiasterError, Stopped
 from diaster.rundir.files import is_file, is_temporary, write_atomically
 from diaster.rundir.lock import LOCK, RunLock
@@ -39,6 +39,7 @@ from diaster.training.resolve import resolve
 from diaster.types import EnvSpec
 
 FILE, LOGS = "sweep.toml", "logs"
+CPU = "cpu"  # the platform and the device in the record of a run
 
 
 class PlannedCell(NamedTuple):
@@ -67,21 +68,34 @@ class Site(NamedTuple):
     cores: int  # of each cell
     has_gpus: bool
     launch: Callable[[Sequence[CellToRun], Watcher, Interruption], None]
+    recorded: frozenset[tuple[str, int]] = frozenset()
+    """What runs of cells may say here, as far as it is known: the device that learnt, and how many cores there were."""
+
+    def has_made(self, metadata: Mapping[str, Any], on_gpu: bool) -> bool:
+        """Whether a cell was trained on such a machine, so that it tells how long others will take."""
+        platform, device, cores = (metadata.get(name) for name in ("platform", "device", "cores"))
+        is_sound = isinstance(device, str) and isinstance(cores, int)  # a record may hold anything
+        return is_sound and (platform != CPU) == on_gpu and (device, cores) in self.recorded
 
 
 def make_plan(file: Path, out: Path | None, may_import: bool = True) -> Plan:
     """Read a sweep's file and resolve every cell; errors are found here, before anything is written."""
     grid = read_grid(file)
+    out = out or Path("runs") / file.stem
     cells, unseen = [], []
     for cell in grid.cells:
-        if modules_of(cell.config) and not may_import:
-            unseen.append(cell)
-            continue
+        is_new = not is_file(out / cell.name / CONFIG)
+        is_seen = may_import or not modules_of(cell.config)
         try:
-            cells.append(PlannedCell(cell.name, *resolve(cell.config)))
+            config, spec = resolve(cell.config) if is_seen else (cell.config, None)
+            if is_new:
+                check_new(config)
         except DiasterError as error:
             raise DiasterError(f"cell '{cell.name}' of {file}: {error}") from None
-    out = out or Path("runs") / file.stem
+        if spec is None:
+            unseen.append(cell)
+        else:
+            cells.append(PlannedCell(cell.name, config, spec))
     refuse_foreign(out)
     return Plan(out, grid.content, grid.record_episodes, tuple(cells), tuple(unseen))
 
@@ -114,7 +128,11 @@ def local_site(machine: Machine, wishes: Wishes, plan: Plan) -> Site:
     slots = make_slots(machine, wishes, len(plan.cells), any_gpu and has_gpus)
     memory = machine.memory if wishes.jobs is None else None  # a number that the user gave is not reduced
     launcher = LocalLauncher(slots, memory, plan.out / LOGS)
-    return Site(len(slots), len(slots[0].cores), has_gpus and any_gpu, launcher.run)
+    n_cores = len(slots[0].cores)
+    # What a cell sees of the machine; macOS has no affinities.
+    seen = n_cores if hasattr(os, "sched_setaffinity") else os.cpu_count() or 1
+    recorded = frozenset((device, seen) for device in (CPU, *machine.gpu_names))
+    return Site(len(slots), n_cores, has_gpus and any_gpu, launcher.run, recorded)
 
 
 def look_at(plan: Plan, site: Site) -> Status:
@@ -123,7 +141,8 @@ def look_at(plan: Plan, site: Site) -> Status:
     cells = {}
     for cell in plan.cells:
         path = plan.out / cell.name
-        need = estimate(cell.config, cell.spec, site.cores, uses_gpu(cell.config, site.has_gpus))
+        on_gpu = uses_gpu(cell.config, site.has_gpus)
+        need = estimate(cell.config, cell.spec, site.cores, on_gpu)
         status = cells[cell.name] = CellStatus(cell.config, need, recorded=recorded.get(cell.name, 0))
         if not is_file(path / CONFIG):
             refuse_what_is_no_run(path)
@@ -132,7 +151,9 @@ def look_at(plan: Plan, site: Site) -> Status:
         if not is_file(path / DONE_FILE):
             status.state, status.step = BROKEN, last_step(path)
             continue
-        status.step, status.seconds = cell.config.steps, seconds_taken(path)
+        metadata = metadata_of(path)
+        status.step, status.seconds = cell.config.steps, seconds_taken(metadata)
+        status.is_from_here = site.has_made(metadata, on_gpu)
         if status.recorded >= plan.record_episodes:
             status.state = DONE
     return Status(plan.out, cells, site.width)
@@ -183,12 +204,17 @@ def last_step(path: Path) -> int:
     return 0
 
 
-def seconds_taken(path: Path) -> float | None:
-    """How long a finished cell took."""
+def metadata_of(path: Path) -> dict[str, Any]:
+    """What is recorded of how a cell was made; nothing where that is missing or damaged."""
     with contextlib.suppress(DiasterError):
-        seconds = read_metadata(path).get("wall_seconds")
-        return float(seconds) if isinstance(seconds, int | float) else None
-    return None
+        return read_metadata(path)
+    return {}
+
+
+def seconds_taken(metadata: Mapping[str, Any]) -> float | None:
+    """How long a finished cell took."""
+    seconds = metadata.get("wall_seconds")
+    return float(seconds) if isinstance(seconds, int | float) else None
 
 
 class SweepProgress:
@@ -206,7 +232,7 @@ class SweepProgress:
 
     def ended(self, name: str, ended: Ended) -> None:
         path = self._status.path / name
-        self._status.ended(name, ended, seconds_taken(path), self._record_episodes)
+        self._status.ended(name, ended, seconds_taken(metadata_of(path)), self._record_episodes)
         with contextlib.suppress(DiasterError, OSError):
             sign(path, self._status.cells[name].config)  # another machine, with another key, may have trained it
         self._display.changed(name, self._status)

@@ -29,7 +29,7 @@ from diaster.errors import DiasterError, printable
 from diaster.rundir.checkpoint import DIRECTORY, generations
 from diaster.signals import Interruption
 from diaster.sweep.cell import At, CellOrder, Ended
-from diaster.sweep.conduct import LOGS, Plan, Site, uses_gpu
+from diaster.sweep.conduct import CPU, LOGS, Plan, Site, uses_gpu
 from diaster.sweep.launch_local import CELL_MODULE, CellToRun, Watcher, ended_without_a_word
 from diaster.sweep.mirror import DirectoryReceiver, DirectorySender, Gone, Piece, all_pieces
 from diaster.sweep.resources import Wishes, host_bytes, share_variables
@@ -279,7 +279,10 @@ def ray_cluster(address: str | None, wishes: Wishes, plan: Plan) -> Iterator[Sit
         shares = Shares(wishes.cpus or 1, (wishes.gpus or 1.0) if any_gpu else 0.0)
         refuse_what_no_node_has(ray.nodes(), shares)
         launcher = RayLauncher(shares, plan.out / LOGS)
-        yield Site(min(room(resources, shares), len(plan.cells)), shares.cpus, has_gpus, launcher.run)
+        # A cell sees all cores of its node. What GPUs are called there is not known here.
+        of_nodes = (node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"])
+        recorded = frozenset((CPU, int(cores)) for cores in of_nodes)
+        yield Site(min(room(resources, shares), len(plan.cells)), shares.cpus, has_gpus, launcher.run, recorded)
     finally:
         ray.shutdown()
 

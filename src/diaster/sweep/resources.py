@@ -25,6 +25,7 @@ class Machine(NamedTuple):
     cores: tuple[int, ...]
     gpus: tuple[str, ...]
     memory: int | None  # free bytes, where the platform tells
+    gpu_names: frozenset[str] = frozenset()  # as records of runs have them, where they can be known
 
 
 class Wishes(NamedTuple):
@@ -65,7 +66,8 @@ def find_machine() -> Machine:
     """What this process may use of this machine."""
     # macOS has no affinities.
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    return Machine(tuple(cores), find_gpus(), host_memory())
+    gpus = find_gpus()
+    return Machine(tuple(cores), gpus, host_memory(), find_gpu_names() if gpus else frozenset())
 
 
 def find_gpus() -> tuple[str, ...]:
@@ -79,11 +81,21 @@ def find_gpus() -> tuple[str, ...]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return tuple(part.strip() for part in visible.split(",") if part.strip())
+    return tuple(map(str, range(sum(line.startswith("GPU ") for line in nvidia_smi("-L")))))
+
+
+def find_gpu_names() -> frozenset[str]:
+    """What this machine's GPUs are called; JAX calls them the same."""
+    return frozenset(line.strip() for line in nvidia_smi("--query-gpu=name", "--format=csv,noheader") if line.strip())
+
+
+def nvidia_smi(*arguments: str) -> list[str]:
+    """The lines of its answer; none where it does not answer."""
     try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True, timeout=30).stdout
+        answer = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
-        return ()
-    return tuple(map(str, range(sum(line.startswith("GPU ") for line in listed.splitlines()))))
+        return []
+    return answer.stdout.splitlines()
 
 
 def make_slots(machine: Machine, wishes: Wishes, n_cells: int, any_gpu: bool) -> list[Slot]:

@@ -48,6 +48,7 @@ class CellStatus:
     state: str = WAITING
     step: int = 0
     seconds: float | None = None  # that it took, resumed parts included; known when it is done
+    is_from_here: bool = True  # whether those seconds tell what cells take here; another machine may have trained it
     failure: str = ""
     recorded: int = 0  # rollouts that were asked for and are there
     starts: int = 0  # in this sweep; on a cluster a cell may be started again
@@ -93,7 +94,7 @@ class Status:
     def ended(self, name: str, ended: Ended, seconds: float | None, recorded: int = 0) -> None:
         """A cell has ended: done, failed or stopped."""
         cell = self.cells[name]
-        cell.failure, cell.seconds = ended.failure, seconds
+        cell.failure, cell.seconds, cell.is_from_here = ended.failure, seconds, True
         cell.state = FAILED if ended.failure else STOPPED if ended.is_stopped else DONE
         if cell.state == DONE:
             cell.step, cell.recorded = cell.config.steps, recorded
@@ -110,11 +111,11 @@ class Status:
 
     @property
     def finished(self) -> list[Finished]:
-        """What is known of how long cells take."""
+        """What is known of how long cells take here."""
         return [
             Finished(cell.config.method.name, cell.need.seconds, cell.seconds)
             for cell in self.cells.values()
-            if cell.state == DONE and cell.seconds
+            if cell.state == DONE and cell.seconds and cell.is_from_here
         ]
 
     def seconds_left_of(self, cell: CellStatus) -> float:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from diaster.agents import make_agent
-from diaster.config import DiasterConfig, RunConfig, updates_due, validate
+from diaster.config import DiasterConfig, RunConfig, check_new, updates_due, validate
 from diaster.decomposers import make_decomposer
 from diaster.envs.creating import find_horizon
 from diaster.envs.source import source_of
@@ -60,6 +60,7 @@ def bench(config: RunConfig, length: int, loop_seconds: float = LOOP_SECONDS) ->
     validate(config)
     horizon = find_horizon(source_of(config), config.horizon)
     config, spec = resolve(dataclasses.replace(config, horizon=max(length, horizon)))
+    check_new(config)
     device = find_devices(config.device, 1)[0]
     use_compilation_cache()
     n_seeds = len(config.seeds)

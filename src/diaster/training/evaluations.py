@@ -261,10 +261,16 @@ class Evaluations:
     def _warn_of_clipped_targets(self, rows: Sequence[ResultRow]) -> None:
         share = self._clipped.add(rows)
         if share is not None:
-            self._reporter.warn(
-                f"at step {rows[0]['step']} {100.0 * share:.1f} % of the critics' targets lie beyond their range of "
-                "values; raise --agent.value-limit or --agent.reward-scale."
-            )
+            self._reporter.warn(clipped_targets(int(rows[0]["step"]), share, self._config))
+
+
+def clipped_targets(step: int, share: float, config: RunConfig) -> str:
+    """What to say where that share of the critics' targets lies beyond their range. A measured scale is not known."""
+    is_measured = getattr(config.agent, "reward_scale", "auto") == "auto"
+    return (
+        f"at step {step} {100.0 * share:.1f} % of the critics' targets lie beyond their range of values; raise "
+        f"--agent.value-limit{'' if is_measured else ' or --agent.reward-scale'}."
+    )
 
 
 def poor_fit(rows: Sequence[ResultRow], config: RunConfig) -> str | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from diaster.agents import check_pair
 from diaster.config import PAPER_TASKS, RunConfig, XqcConfig, check_longest, validate
 from diaster.config.methods import with_base
+from diaster.decomposers import make_decomposer
 from diaster.envs.isolation import describe
 from diaster.envs.source import Creator, source_of
 from diaster.errors import DiasterError
@@ -42,6 +43,7 @@ def resolve(config: RunConfig, given: Creator | None = None) -> tuple[RunConfig,
     check_pair(config.agent.name, spec)
     longest = config.feedback.longest_span(horizon)
     check_longest(config.method, longest, "the horizon" if longest == horizon else "feedback_every")
+    make_decomposer(resolved.method, horizon, longest, spec.image is not None)  # it refuses what cannot see images
     needed = 2 * (config.envs * horizon + 2 * config.chunk_steps)
     if config.replay.capacity < needed:
         shared = f" in {config.envs} environments" if config.envs > 1 else ""

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from diaster.config import RunConfig, build_config
+from diaster.config import RunConfig, build_config, check_new
 from diaster.envs.given import Given, GivenEnv, creator_of, keep_env
 from diaster.envs.source import Creator, source_of
 from diaster.errors import DiasterError, printable, refusing_shortage
@@ -157,6 +157,7 @@ def run_training(
     # Absolute before an environment is made: one may change the working directory.
     out = (out or free_directory(Path("runs"), name)).absolute()
     config, spec = resolve(config, given)
+    check_new(config)
     logs, facts = make_logs(out, config, tensorboard, wandb)
     return _train_in(out, config, spec, Watchers(Unfailing(reporter), logs, callback), facts, given)
 
