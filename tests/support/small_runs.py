@@ -30,6 +30,9 @@ SMALL: dict[str, Any] = {
     "evaluation": {"every": 120, "episodes": 2},
 }
 QUICK: dict[str, Any] = {"method": "uniform", "agent": "ddpg"}  # to compile
+# Chunks of 33 steps: at the ends of most, an episode of 10 is unfinished. Each makes as many updates as the others, and
+# so one program does for all.
+CHUNKS: dict[str, Any] = {"steps": 231, "warmup_steps": 66, "chunk_steps": 33, "checkpoint_every": 33}
 EVERY_METHOD: dict[str, dict[str, Any]] = {
     "rrd": {"agent": "td3", "method": {"name": "rrd", "hidden": 4, "subset": 4}},
     "rd": {"agent": "ddpg", "method": {"name": "rd", "hidden": 4}},

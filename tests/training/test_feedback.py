@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_runs import EVERY_METHOD, XQC, Copying, StoppingAt, copy_of, learnt_bytes, small
+from small_runs import CHUNKS, EVERY_METHOD, XQC, Copying, StoppingAt, copy_of, learnt_bytes, small
 
 import diaster
 from diaster.actors.rollout import Rollout
@@ -24,9 +24,9 @@ from diaster.types import EvaluationEpisode
 
 Trained = Callable[..., Run]
 MARKED: dict[str, Any] = {"env": "ToyMarks-v0", "feedback_every": "environment", "seeds": [4, 9]}
-OF_METHODS = {"diaster": {}, **{name: {**case, "env": "Toy-v0"} for name, case in EVERY_METHOD.items()}}
+OF_METHODS = {"diaster": {"agent": "ddpg"}, **{name: {**case, "env": "Toy-v0"} for name, case in EVERY_METHOD.items()}}
 for name in ("uniform", "episodic"):
-    OF_METHODS[name]["agent"] = "td3"  # ToyMarks-v0 has continuous actions
+    OF_METHODS[name]["agent"] = "ddpg"  # ToyMarks-v0 has continuous actions
 
 
 def train(out: Path, **settings: Any) -> Run:
@@ -118,7 +118,7 @@ CUT_OFF: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", CUT_OFF)
 def test_a_run_with_feedback_in_pieces_that_was_cut_off_ends_with_the_same_bytes(tmp_path: Path, case: str) -> None:
-    settings = {"chunk_steps": 33, "checkpoint_every": 33, **CUT_OFF[case]}
+    settings = {**CHUNKS, **CUT_OFF[case]}
     out = tmp_path / "run"
     whole = run_training(build_config(**small(**{"env": "Toy-v0", **settings})), out, Copying(out, 165))
     reporter, half = Copying(tmp_path), copy_of(out, 165)

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import toy_envs
-from small_runs import EVERY_METHOD, QUICK, XQC, Copying, learnt_bytes, small
+from small_runs import CHUNKS, EVERY_METHOD, QUICK, XQC, Copying, learnt_bytes, small
 
 import diaster
 from diaster.config import build_config
@@ -71,7 +71,7 @@ def test_agents_and_methods_work_on_images_as_on_vectors(settings: dict[str, Any
 
 
 def test_a_run_on_images_that_was_cut_off_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    settings = {"chunk_steps": 33, "checkpoint_every": 33, "keep_checkpoint": 0, "replay": {"capacity": 170}}
+    settings = {**CHUNKS, "keep_checkpoint": 0, "replay": {"capacity": 170}}
     config = build_config(**small(env="ToyDot-v0", image=TINY, **QUICK, **settings))
     whole = run_training(config, tmp_path / "run", Copying(tmp_path / "run", 132))
     [cut] = [path for path in tmp_path.iterdir() if path.name != "run"]
