@@ -25,7 +25,7 @@ SMALL: dict[str, Any] = {
     "chunk_steps": 40,
     "warmup_steps": WARMUP,
     "seeds": [4, 9],
-    "agent": {"hidden": 4, "batch_size": 8},
+    "agent": {"hidden": 4, "actor_hidden": 4, "layers": 2, "atoms": 11, "batch_size": 8},  # layers take longest
     "evaluation": {"every": STEPS, "episodes": 2},
 }
 # Nothing is fitted: what that would compile takes most of the time.
