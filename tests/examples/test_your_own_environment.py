@@ -29,6 +29,7 @@ SMALL: dict[str, Any] = {
 TINY = {"hidden": 4, "batch_size": 8}
 FLAGS = (
     "--steps 120 --warmup-steps 40 --chunk-steps 20 --workers 0 --method uniform --agent.hidden 4 --agent.batch-size 8 "
+    "--agent.actor-hidden 4 --agent.layers 1 --agent.atoms 5 "
     "--evaluation.every 120 --evaluation.episodes 1 --quiet"
 )
 

@@ -236,7 +236,7 @@ def test_every_experiment_can_be_read_and_the_large_ones_have_the_papers_step_bu
 
 
 def test_the_campaign_has_five_seeds_and_no_more_steps_than_the_paper() -> None:
-    names = {"default", "feedback", "linear", "mixed", "options", "paper", "potential", "sac", "xqc"}
+    names = {"default", "feedback", "level", "linear", "mixed", "options", "paper", "potential", "sac", "xqc"}
     assert {file.stem for file in CAMPAIGN} == {f"campaign-{name}" for name in names}
     for file in CAMPAIGN:
         for cell in read_grid(file).cells:
