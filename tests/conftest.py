@@ -1,5 +1,6 @@
 """What tests share: the toy environments, tiny runs, and how programs are compiled and kept between runs."""
 
+import gc
 import os
 import shutil
 import subprocess
@@ -45,6 +46,7 @@ os.environ |= {
     "JAX_COMPILATION_CACHE_DIR": str(CACHE / "jax"),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    "JAX_TRACEBACK_IN_LOCATIONS_LIMIT": "0",  # where in Python an operation was written; nobody reads it here
     "PYTHONWARNINGS": extended("PYTHONWARNINGS", ",", *TORN_ENTRIES),
 }
 
@@ -61,6 +63,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     first = ("training", "learning", "test_run.py", "agents", "decomposers")
     folders = {item: item.path.relative_to(SUPPORT.parent).parts[0] for item in items}
     items.sort(key=lambda item: first.index(folders[item]) if folders[item] in first else len(first))
+
+
+def pytest_collection_finish() -> None:
+    """Tracing makes millions of small records: what is imported by now need not be looked at again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 @pytest.fixture

@@ -235,11 +235,13 @@ def test_every_experiment_can_be_read_and_the_large_ones_have_the_papers_step_bu
                 assert cell.config.steps == PAPER_TASKS[cell.config.env].steps, (file, cell.name)
 
 
-def test_the_campaign_has_five_seeds_and_no_more_steps_than_the_paper() -> None:
+def test_the_campaign_has_five_seeds_or_ten_and_no_more_steps_than_the_paper() -> None:
     names = {"default", "feedback", "level", "linear", "mixed", "options", "paper", "potential", "sac", "xqc"}
+    names |= {"ideas", "stuck", "v4"}
     assert {file.stem for file in CAMPAIGN} == {f"campaign-{name}" for name in names}
     for file in CAMPAIGN:
         for cell in read_grid(file).cells:
-            assert cell.config.seeds == (0, 1, 2, 3, 4), (file, cell.name)
+            n_seeds = 10 if file.stem == "campaign-stuck" else 5
+            assert cell.config.seeds == tuple(range(n_seeds)), (file, cell.name)
             if cell.config.env in PAPER_TASKS:
                 assert cell.config.steps <= PAPER_TASKS[cell.config.env].steps, (file, cell.name)
