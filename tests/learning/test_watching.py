@@ -15,7 +15,7 @@ from toy_methods import Watched, make_counting, make_watching
 from diaster.agents import Agent, Transition
 from diaster.agents.xqc import make_xqc
 from diaster.config import METHODS, DenseConfig, XqcConfig
-from diaster.decomposers import Decomposer
+from diaster.decomposers import Decomposer, make_decomposer
 from diaster.decomposers.controls import make_dense
 from diaster.learning import learner as module
 from diaster.learning.learner import Learner
@@ -196,7 +196,7 @@ def test_with_every_method_an_agent_sees_the_size_of_its_rewards_and_learns_from
     settings = XqcConfig(hidden=4, actor_hidden=4, layers=1, atoms=5, annealing_updates=0)
     known = {field.name for field in dataclasses.fields(METHODS[method].settings)}
     small = {name: value for name, value in {"hidden": 4, "subset": 2}.items() if name in known}
-    decomposer = METHODS[method].make(METHODS[method].settings(**small), HORIZON)
+    decomposer = make_decomposer(METHODS[method].settings(**small), HORIZON)
     learner = learner_of(decomposer, make_xqc(settings))
     episodes = [episode._replace(episode_return=float(n)) for n, episode in enumerate(numbered_episodes(LENGTHS))]
     learner.store_episodes([episodes])

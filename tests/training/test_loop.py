@@ -79,15 +79,16 @@ def test_hidden_rewards_leave_the_environments_for_the_upper_reference_alone(
     assert kept == {method: method == "dense" for method in METHODS}
 
 
+AS_USUAL = {"segments_per_episode": 16}  # which whole episodes have no use for
 VARIANTS: dict[str, dict[str, Any]] = {
-    "paper": {"preset": "paper", "method": {"batch_episodes": 3, "return_scale": 10.0}},
+    "paper": {"preset": "paper", "method": {"batch_episodes": 3, "return_scale": 10.0, **AS_USUAL}},
     "difference": {"method": {"reward_source": "difference", "relabel_every": 20}, "agent": "ddpg"},
     "difference-all": {
-        "method": {"reward_source": "difference", "segments": "all", "n_cuts": 3, "relabel_every": 20},
+        "method": {"reward_source": "difference", "segments": "all", "n_cuts": 3, "relabel_every": 20, **AS_USUAL},
         "agent": "ddpg",
     },
     "terminal-return": {
-        "method": {"segments": "all", "n_cuts": 0, "terminal_target": "return", "batch_steps": 40},
+        "method": {"segments": "all", "n_cuts": 0, "terminal_target": "return", "batch_steps": 40, **AS_USUAL},
         "agent": "ddpg",
     },
     "final-sampled": {
