@@ -265,7 +265,7 @@ class Evaluations:
 
 
 def clipped_targets(step: int, share: float, config: RunConfig) -> str:
-    """What to say where that share of the critics' targets lies beyond their range. A measured scale is not known."""
+    """What to say where that share of the critics' targets lies beyond their range; a measured scale is no setting."""
     is_measured = getattr(config.agent, "reward_scale", "auto") == "auto"
     return (
         f"at step {step} {100.0 * share:.1f} % of the critics' targets lie beyond their range of values; raise "
