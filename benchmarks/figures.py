@@ -47,9 +47,9 @@ PICTURES = {
         "performance",
         ".",
         (
-            *(f"{SIZES}/*-{size}*" for size in ("small",)),
+            f"{SIZES}/*-small*",
             "campaign-default/*small*",
-            f"{LEVEL}/[AWH]*_diaster_steps-300*",
+            *(f"{LEVEL}/{task}-v5_diaster_steps-300*" for task in ("Ant", "Walker2d", "Humanoid")),
         ),
         (f"{LEVEL}=large nets", f"{SIZES}=small nets", "campaign-default=small nets"),
     ),
