@@ -121,7 +121,7 @@ def one_blas_thread() -> Iterator[None]:
     """One thread for factorisations, of the linear base and of potentials: on a CPU JAX takes them from SciPy's BLAS.
 
     Its threads wait for each other by spinning. Where collecting processes keep the cores busy as well, a factorisation
-    of a millisecond takes a hundred.
+    of a millisecond can take hundreds.
     """
     import scipy.linalg  # noqa: F401 - only what is loaded can be limited
 
